@@ -3,8 +3,11 @@
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -80,15 +83,39 @@ def family_memory_mib(pid: int) -> float | None:
     return (own_kib + max(files_kib)) / 1024 if own_kib else None
 
 
-def family(pid: int) -> list[int]:
-    """A process and its living descendants. Without /proc, the process alone."""
+def children(pid: int) -> list[int]:
+    """The living children of a process, in the order of their ids."""
+    return sorted(child for child, parent in _parents().items() if parent == pid)
+
+
+def command(pid: int) -> str:
+    """The command of a process, its arguments separated by zeros. Empty if the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+def send(pids: Sequence[int], sent: signal.Signals) -> None:
+    """Send a signal to processes that may have ended."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, sent)
+
+
+def _parents() -> dict[int, int]:
+    """The parent of each process. Without /proc there are none."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
+        # The process may have ended meanwhile.
+        with suppress(OSError):
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            # The process ended meanwhile.
-            continue
+    return parents
+
+
+def family(pid: int) -> list[int]:
+    """A process and its living descendants. Without /proc, the process alone."""
+    parents = _parents()
     waiting, found = [pid], list[int]()
     while waiting:
         found.append(waiting.pop())

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 
+from benchmarks import machine
 from benchmarks.faults.service import DisturbedService
 from benchmarks.live.faulty_proxy import FaultyProxy
 
@@ -70,7 +71,7 @@ CUTS = frozenset({"reset", "bytes lost", "half-open"})
 
 async def kill_engine(service: DisturbedService, random: Random) -> None:
     """An engine process is killed; its supervisor starts another."""
-    _send(_one_of(service.engines(), random), signal.SIGKILL)
+    machine.send(_one_of(service.engines(), random), signal.SIGKILL)
 
 
 async def stop_engine(service: DisturbedService, random: Random) -> None:
@@ -80,7 +81,7 @@ async def stop_engine(service: DisturbedService, random: Random) -> None:
 
 async def kill_gateway(service: DisturbedService, random: Random) -> None:
     """A gateway is killed; its supervisor starts another."""
-    _send(_one_of(service.gateways(), random), signal.SIGKILL)
+    machine.send(_one_of(service.gateways(), random), signal.SIGKILL)
 
 
 async def stop_gateway(service: DisturbedService, random: Random) -> None:
@@ -160,18 +161,12 @@ def _one_of(pids: list[int], random: Random) -> list[int]:
     return random.sample(pids, min(1, len(pids)))
 
 
-def _send(pids: list[int], sent: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, sent)
-
-
 async def _stop(pids: list[int], random: Random) -> None:
-    _send(pids, signal.SIGSTOP)
+    machine.send(pids, signal.SIGSTOP)
     try:
         await asyncio.sleep(random.uniform(*STOPPED_S))
     finally:
-        _send(pids, signal.SIGCONT)
+        machine.send(pids, signal.SIGCONT)
 
 
 @asynccontextmanager

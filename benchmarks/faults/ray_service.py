@@ -9,8 +9,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -22,8 +20,8 @@ from typing import Any
 import click
 import httpx
 
-from benchmarks.child_processes import start_child
-from benchmarks.server import PROBE_S, free_port
+from benchmarks import machine
+from benchmarks.server import PROBE_S, free_port, running_process
 from tutti_server.app.service.settings import Settings
 
 APPLICATION = "tutti"
@@ -136,7 +134,7 @@ class RayService:
         node = sorted(self._cluster.worker_nodes, key=lambda each: each.node_id)[number]
         workers = self._children(node)
         await asyncio.to_thread(self._cluster.remove_node, node, allow_graceful=False)
-        send(workers, signal.SIGKILL)
+        machine.send(workers, signal.SIGKILL)
 
     async def kill_head(self, away_s: float) -> None:
         """Kill the head, and start it again after this many seconds. It needs Redis, where it finds the cluster.
@@ -144,10 +142,10 @@ class RayService:
         All of it but its raylet, through which this process is connected to the cluster, and the raylet's agents.
         """
         head = self._cluster.head_node
-        workers = [pid for pid in self._children(head) if _command(pid).startswith(SERVE_WORKERS)]
+        workers = [pid for pid in self._children(head) if machine.command(pid).startswith(SERVE_WORKERS)]
         await asyncio.to_thread(head.kill_gcs_server)
         # Serve's controller, and the engine, the gateway and the proxy of this node.
-        send(workers, signal.SIGKILL)
+        machine.send(workers, signal.SIGKILL)
         await asyncio.sleep(away_s)
         # In this thread: the kernel kills the process when the thread that has started it ends.
         head.start_gcs_server()
@@ -191,13 +189,12 @@ class RayService:
 
     def _workers(self, title: str) -> list[int]:
         pids = [pid for node in self._cluster.list_all_nodes() for pid in self._children(node)]
-        return [pid for pid in pids if _command(pid).startswith(title)]
+        return [pid for pid in pids if machine.command(pid).startswith(title)]
 
     @staticmethod
     def _children(node: Any) -> list[int]:
         """The process ids of the workers of a node."""
-        raylet = node.all_processes["raylet"][0].process.pid
-        return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and _parent(each) == raylet]
+        return machine.children(node.all_processes["raylet"][0].process.pid)
 
 
 @contextmanager
@@ -214,23 +211,8 @@ def redis_server(folder: Path) -> Iterator[str]:
     port = free_port()
     options = {"port": str(port), "bind": "127.0.0.1", "dir": str(folder), "save": ""}
     command = ["redis-server", *(part for name, value in options.items() for part in (f"--{name}", value))]
-    with (folder / "redis.log").open("w+") as output:
-        process = start_child(command, output)
-        try:
-            _wait_for_port(port, process)
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _wait_for_port(port: int, process: "subprocess.Popen[bytes]") -> None:
-    deadline = time.monotonic() + READY_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
-            return
-        time.sleep(PROBE_S)
-    raise click.ClickException(f"redis-server does not answer at port {port}")
+    with running_process(command, port, ready_path=""):
+        yield f"127.0.0.1:{port}"
 
 
 @contextmanager
@@ -297,17 +279,17 @@ async def _one_of(service: RayService, find: Callable[[], list[int]], random: Ra
 
 async def kill_engine(service: RayService, random: Random) -> None:
     """An engine is killed; Serve starts another."""
-    send([await _one_of(service, service.engines, random)], signal.SIGKILL)
+    machine.send([await _one_of(service, service.engines, random)], signal.SIGKILL)
 
 
 async def kill_gateway(service: RayService, random: Random) -> None:
     """A gateway is killed; Serve starts another."""
-    send([await _one_of(service, service.gateways, random)], signal.SIGKILL)
+    machine.send([await _one_of(service, service.gateways, random)], signal.SIGKILL)
 
 
 async def kill_proxy(service: RayService, random: Random) -> None:
     """A proxy is killed; Serve starts another."""
-    send([await _one_of(service, service.proxies, random)], signal.SIGKILL)
+    machine.send([await _one_of(service, service.proxies, random)], signal.SIGKILL)
 
 
 async def kill_node(service: RayService, random: Random) -> None:
@@ -339,13 +321,6 @@ HEAD_FAULTS: Mapping[str, tuple[RayFault, float]] = {"head killed": (kill_head, 
 """Faults that a cluster with Redis behind its head survives."""
 
 
-def send(pids: list[int], sent: signal.Signals) -> None:
-    """Send a signal to processes that may have ended."""
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, sent)
-
-
 def _node() -> dict[str, Any]:
     return {"num_cpus": NODE_CPUS, "num_gpus": 0, "object_store_memory": NODE_MEMORY}
 
@@ -357,20 +332,3 @@ def _with_patience(start: Callable[[], Any]) -> Any:
         with suppress(Exception):
             return start()
     return start()
-
-
-def _parent(process: Path) -> int | None:
-    """The parent of a process with this folder in /proc; None if it has ended."""
-    try:
-        status = (process / "stat").read_text()
-    except OSError:
-        return None
-    # The second field is the name in parentheses, which may contain anything.
-    return int(status.rpartition(")")[2].split()[1])
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""

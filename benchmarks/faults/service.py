@@ -13,6 +13,7 @@ from typing import IO
 
 import click
 
+from benchmarks import machine
 from benchmarks.child_processes import start_child
 from benchmarks.server import PROBE_S, START_TIMEOUT_S, STOP_TIMEOUT_S, free_port, serve_command
 
@@ -81,7 +82,7 @@ class DisturbedService:
 
     def gateways(self) -> list[int]:
         """The process ids of the gateways."""
-        return [pid for pid in _children(self.supervisor()) if _is_gateway(pid)]
+        return [pid for pid in machine.children(self.supervisor()) if _is_gateway(pid)]
 
     def signal(self, sent: signal.Signals) -> None:
         """Send a signal to the supervisor."""
@@ -119,14 +120,7 @@ async def disturbed_service(arguments: Sequence[str], log: Path) -> AsyncIterato
 
 def engine_processes(supervisor: int) -> list[int]:
     """The process ids of the engines of a supervisor, without those that are being started."""
-    return [pid for pid in _children(supervisor) if _maps_torch(pid)]
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+    return [pid for pid in machine.children(supervisor) if _maps_torch(pid)]
 
 
 def _maps_torch(pid: int) -> bool:
@@ -137,12 +131,5 @@ def _maps_torch(pid: int) -> bool:
 
 
 def _is_gateway(pid: int) -> bool:
-    command = _command(pid)  # empty if the process has ended
+    command = machine.command(pid)  # empty if the process has ended
     return bool(command) and "resource_tracker" not in command and not _maps_torch(pid)
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
