@@ -29,24 +29,27 @@ class NoMemory(VoiceMemory):
         raise AssertionError("not asked")
 
 
-def session(seed: int) -> dict[str, Any]:
-    """The events of a session, and who speaks when at its end."""
-    drawn = random.Random(seed)
+def session(drawn: random.Random, failures: float = 0.0) -> dict[str, Any]:
+    """The events of a session, and who speaks when at its end; `failures` is the share of questions without answer."""
     from_s = drawn.choice([0.0, 12.34, 3600.5])
     labels = SpeakerLabels(NoMemory(), from_s, resumes=False)
     told: list[dict[str, Any]] = []
     answered: list[int] = []
-    position = 0
+    position = n_unanswered = 0
     for _ in range(drawn.randint(4, 10)):
         new: list[Stretch] = []
         for _ in range(drawn.randint(1, 3)):
             start = max(0, position + drawn.randint(-20, 30))
             position = start + drawn.randint(5, 74)
             is_run = drawn.random() < 0.3
-            id_ = len(answered) + len(new)
+            id_ = len(answered) + n_unanswered + len(new)
             new.append(Stretch(id=id_, start=start * FRAME, end=position * FRAME, frames=(), is_run=is_run))
         assert not list(labels._add(new))
         assert labels.submit() == tuple(new)
+        if failures and drawn.random() < failures:
+            assert isinstance(labels.answered(None), events.Notice)
+            n_unanswered += len(new)
+            continue
         answered += [each.id for each in new]
         revised = drawn.sample(answered, drawn.randint(0, len(answered)))
         found = {id_: drawn.randint(0, 2) for id_ in sorted({*revised, *(each.id for each in new)})}
@@ -60,7 +63,7 @@ def session(seed: int) -> dict[str, Any]:
 
 def text() -> str:
     """The content of the file."""
-    sessions = [json.dumps(session(seed), separators=(",", ":")) for seed in range(N_SESSIONS)]
+    sessions = [json.dumps(session(random.Random(seed)), separators=(",", ":")) for seed in range(N_SESSIONS)]
     return "[\n" + ",\n".join(sessions) + "\n]\n"
 
 

@@ -38,6 +38,18 @@ def bench(*translate: str, start: commands.Start = GERMAN, speculates: bool = Fa
     return Bench(replace(start, translate=translate), config, TRANSLATES)
 
 
+def resumed(
+    *translate: str, from_s: float, audio_from_s: float, start_s: float, end_s: float, **fields: object
+) -> Bench:
+    """A session of a client that lacks translations of an utterance from `start_s` to `end_s`; `fields` are others."""
+    missing = commands.Untranslated(
+        utterance=7, channel=0, start_s=start_s, end_s=end_s, text="w1 w2", language="de", targets=translate
+    )
+    missing = replace(missing, **fields)  # type: ignore[arg-type]
+    resume = commands.Resume((from_s,), audio_from_s=audio_from_s, untranslated=(missing,))
+    return bench(*translate, start=replace(GERMAN, resume=resume))
+
+
 def talk(*numbers: int) -> Samples:
     return np.concatenate((speech(numbers, gap_samples=640), silence(0.7)))
 
@@ -203,11 +215,7 @@ def test_a_language_that_cannot_be_made_is_refused(model: api.ModelInfo, transla
 
 def test_a_session_that_goes_on_translates_what_its_client_lacks() -> None:
     """From the text by the service, from the audio by the engine; under the client's numbers, before new text."""
-    missing = commands.Untranslated(
-        utterance=7, channel=0, start_s=1.0, end_s=1.9, text="w1 w2", language="de", targets=("en", "fr")
-    )
-    resume = commands.Resume((3.0,), audio_from_s=1.0, untranslated=(missing,))
-    session = bench("en", "fr", start=replace(GERMAN, resume=resume))
+    session = resumed("en", "fr", from_s=3.0, audio_from_s=1.0, start_s=1.0, end_s=1.9)
     assert [(each.text, each.language) for each in session.texts] == [("w1 w2", "fr")]
     audio = np.concatenate((speech([1, 2]), silence(10)))[: 2 * SAMPLE_RATE]
     session.feed(np.concatenate((audio, talk(3, 4))))
@@ -221,27 +229,24 @@ def test_a_session_that_goes_on_translates_what_its_client_lacks() -> None:
     assert session.text() == "w3 w4" and isinstance(session.events[-1], events.Stopped)
 
 
-def test_audio_that_does_not_come_again_costs_its_translation_only() -> None:
-    """The client has kept no more of it, or stops before."""
-    for start_s, n_samples in ((0.2, 3 * SAMPLE_RATE), (2.0, SAMPLE_RATE)):
-        missing = commands.Untranslated(
-            utterance=7, channel=0, start_s=start_s, end_s=2.5, text="w1", language="de", targets=("en",)
-        )
-        resume = commands.Resume((3.0,), audio_from_s=1.0, untranslated=(missing,))
-        session = bench("en", start=replace(GERMAN, resume=resume))
-        session.feed(silence(n_samples / SAMPLE_RATE))
-        session.stop()
-        assert [notice.code for notice in session.of(events.Notice)] == ["translation_failed"]
-        assert isinstance(session.events[-1], events.Stopped) and not made(session)
+@pytest.mark.parametrize(
+    ("from_s", "audio_from_s", "start_s", "end_s", "audio_s"),
+    [(3.0, 1.0, 0.2, 2.5, 3.0), (3.0, 1.0, 2.0, 2.5, 1.0), (10.0, 9.996, 9.99, 9.995, 0.5)],
+)
+def test_audio_that_does_not_come_again_costs_its_translation_only(
+    from_s: float, audio_from_s: float, start_s: float, end_s: float, audio_s: float
+) -> None:
+    """The client has kept no more of it, stops before, or begins after the text."""
+    session = resumed("en", from_s=from_s, audio_from_s=audio_from_s, start_s=start_s, end_s=end_s)
+    session.feed(silence(audio_s))
+    session.stop()
+    assert [notice.code for notice in session.of(events.Notice)] == ["translation_failed"]
+    assert isinstance(session.events[-1], events.Stopped) and not made(session)
 
 
 def test_earlier_text_in_a_language_that_the_model_does_not_know_is_translated_nevertheless() -> None:
     """The lost session had another model; the engine would refuse the audio with this language."""
-    missing = commands.Untranslated(
-        utterance=7, channel=0, start_s=1.0, end_s=1.9, text="w1", language="yue", targets=("en",)
-    )
-    resume = commands.Resume((3.0,), audio_from_s=1.0, untranslated=(missing,))
-    session = bench("en", start=replace(GERMAN, resume=resume))
+    session = resumed("en", from_s=3.0, audio_from_s=1.0, start_s=1.0, end_s=1.9, language="yue")
     session.feed(np.concatenate((speech([1, 2]), silence(2)))[: 2 * SAMPLE_RATE])
     assert [window.options.language for window in session.windows] == [None]
     assert made(session) == [(7, "en", "e1 e2")]
@@ -275,11 +280,7 @@ def test_a_window_that_ends_in_a_pause_whose_translation_was_withdrawn_is_decode
 
 
 def test_discarded_audio_does_not_take_that_of_earlier_text_with_it() -> None:
-    missing = commands.Untranslated(
-        utterance=7, channel=0, start_s=8.0, end_s=9.9, text="w1", language="de", targets=("en",)
-    )
-    resume = commands.Resume((10.0,), audio_from_s=8.0, untranslated=(missing,))
-    session = bench("en", start=replace(GERMAN, resume=resume))
+    session = resumed("en", from_s=10.0, audio_from_s=8.0, start_s=8.0, end_s=9.9)
     session.feed(speech([1, 2, 3]))
     session.give(commands.Discard())
     session.feed(talk(4, 5, 6))
@@ -287,25 +288,10 @@ def test_discarded_audio_does_not_take_that_of_earlier_text_with_it() -> None:
     assert made(session) == [(7, "en", "e1 e2 e3 e4 e5 e6")] and not session.of(events.Notice)
 
 
-def test_earlier_text_that_ends_before_the_first_sample_costs_its_translation_only() -> None:
-    missing = commands.Untranslated(
-        utterance=7, channel=0, start_s=9.99, end_s=9.995, text="w1", language="de", targets=("en",)
-    )
-    resume = commands.Resume((10.0,), audio_from_s=9.996, untranslated=(missing,))
-    session = bench("en", start=replace(GERMAN, resume=resume))
-    session.feed(silence(0.5))
-    assert [notice.code for notice in session.of(events.Notice)] == ["translation_failed"]
-
-
 @pytest.mark.parametrize(
     "change", [{"channel": 1}, {"end_s": 0.5}, {"end_s": 31.5}, {"end_s": 3.5}, {"targets": ("es",)}]
 )
 def test_earlier_text_that_cannot_be_is_refused(change: dict[str, object]) -> None:
     """The error names the field."""
-    missing = commands.Untranslated(
-        utterance=7, channel=0, start_s=1.0, end_s=2.0, text="w1", language="de", targets=("en",)
-    )
-    wrong = replace(missing, **change)  # type: ignore[arg-type]
-    resume = commands.Resume((3.0,), audio_from_s=1.0, untranslated=(wrong,))
-    session = bench("en", start=replace(GERMAN, resume=resume))
+    session = resumed("en", from_s=3.0, audio_from_s=1.0, **{"start_s": 1.0, "end_s": 2.0} | change)  # type: ignore[arg-type]
     assert session.failure.code == "bad_start" and f"untranslated.{next(iter(change))}" in session.failure.message

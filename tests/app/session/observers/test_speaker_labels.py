@@ -4,12 +4,14 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tutti
 from tests import speaker_sessions
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import silence, speech
@@ -192,35 +194,15 @@ def test_windows_are_cut_wherever_on_the_timeline_a_session_begins() -> None:
         assert all(after - before == HOP_FRAMES * FRAME for before, after in pairwise(starts[1:]))
 
 
-@given(data=st.data())
-def test_following_the_events_gives_what_the_session_itself_knows(data: st.DataObject) -> None:
-    """However stretches overlap, and whatever is revised, failed or forgotten."""
-    labels = SpeakerLabels(Voices(4, ""), 0.0, resumes=False)
-    known: dict[int, int] = {}
-    answered: list[int] = []
-    position = n_stretches = 0
-    for _ in range(data.draw(st.integers(1, 12))):
-        new = []
-        for _ in range(data.draw(st.integers(1, 3))):
-            start = max(0, position + data.draw(st.integers(-6, 6)))
-            position = start + data.draw(st.integers(1, 8))
-            is_run = data.draw(st.booleans())
-            new.append(Stretch(id=n_stretches, start=start * FRAME, end=position * FRAME, frames=(), is_run=is_run))
-            n_stretches += 1
-        assert not list(labels._add(new)) and labels.submit() == tuple(new)
-        if not data.draw(st.integers(0, 5)):
-            assert isinstance(labels.answered(None), events.Notice)
-            continue
-        answered += [each.id for each in new]
-        revised = data.draw(st.sets(st.sampled_from(answered)))
-        speakers = {id_: data.draw(st.integers(0, 2)) for id_ in {*revised, *(each.id for each in new)}}
-        event = labels.answered(SpeakersFound(speakers, "v1"))
-        assert isinstance(event, events.Speakers)
-        assert all(a.until_s <= b.from_s for a, b in pairwise(event.spans))
-        for span in event.spans:
-            known |= dict.fromkeys(range(round(span.from_s * 50), round(span.until_s * 50)), span.speaker)
-    whole = labels._painted(0, (position + 100) * FRAME)
-    assert {n: speaker for begin, end, speaker in whole for n in range(begin // FRAME, end // FRAME)} == known
+@given(st.randoms(use_true_random=False))
+def test_following_the_events_gives_what_the_session_itself_knows(random: Random) -> None:
+    """However stretches overlap, and whatever is revised or failed."""
+    made = speaker_sessions.session(random, failures=0.2)
+    followed, known = tutti.SpeakerTimeline(), tutti.SpeakerTimeline()
+    for spans, timeline in (*((event["spans"], followed) for event in made["events"]), (made["known"], known)):
+        assert all(before["until_s"] <= after["from_s"] for before, after in pairwise(spans))
+        timeline.apply(tutti.Speakers(0, tuple(tutti.SpeakerSpan(**span) for span in spans)))
+    assert followed.spans == known.spans
 
 
 def test_the_sessions_that_clients_are_tested_with_are_those_of_the_server() -> None:
