@@ -57,6 +57,14 @@ def microphone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+async def page(open_window: OpenWindow, microphone: Path) -> AsyncIterator[Page]:
+    """A window of Chromium whose microphone plays the tone, for tests whose pages have no errors."""
+    async with open_window(microphone) as page:
+        yield page
+        assert page.errors == []
+
+
+@pytest.fixture
 async def page_server() -> AsyncIterator[FakeServer]:
     """The fake server. A test may set its fields before the page connects."""
     async with serve(FakeServer()) as server:

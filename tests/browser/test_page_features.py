@@ -94,9 +94,7 @@ async def check_that_a_copy_of_a_tab_waits_once(page: Page, url: str) -> None:
     assert (await page.evaluate("asked")).count("tutti.transcript.copied") == 1
 
 
-async def test_text_stays_on_the_device_until_it_is_cleared(
-    page_server: FakeServer, microphone: Path, open_window: OpenWindow
-) -> None:
+async def test_text_stays_on_the_device_until_it_is_cleared(page_server: FakeServer, page: Page) -> None:
     """A reload in the middle of a sentence loses no word. What is cleared by mistake comes back, and then is gone.
 
     A language that was detected is named above its lines, until another one is spoken.
@@ -105,52 +103,50 @@ async def test_text_stays_on_the_device_until_it_is_cleared(
     open_line = [speech_started(2), interim("Hello", " every", 2)]
     page_server.script = [Step(0.1, [*german, *final("Good morning.", 1, 2.0), *open_line])]
     shown = ["Guten Tag.", "Good morning.", "Hello every"]
-    async with open_window(microphone) as page:
-        await page.open(page_server.url)
-        await page.wait_for("document.querySelector('#model').innerText")
-        await page.click("#toggle")
-        await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
-        assert await page.evaluate(SPOKEN) == ["German", "English"]
-        await page.open(page_server.url)
-        await page.wait_for("document.querySelectorAll('#finals .line').length === 3")
-        assert await page.evaluate(LINES) == shown
-        assert await page.evaluate(SPOKEN) == ["German", "English"]
-        assert await page.evaluate("document.querySelector('#finals .line:last-child .text').className") == "text cut"
+    await page.open(page_server.url)
+    await page.wait_for("document.querySelector('#model').innerText")
+    await page.click("#toggle")
+    await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
+    assert await page.evaluate(SPOKEN) == ["German", "English"]
+    await page.open(page_server.url)
+    await page.wait_for("document.querySelectorAll('#finals .line').length === 3")
+    assert await page.evaluate(LINES) == shown
+    assert await page.evaluate(SPOKEN) == ["German", "English"]
+    assert await page.evaluate("document.querySelector('#finals .line:last-child .text').className") == "text cut"
 
-        file_name, srt = await read_saved(page, "srt")
-        assert file_name.startswith("captions-") and file_name.endswith(".srt")
-        assert srt.startswith("1\n00:00:00,200 --> 00:00:01,100\nGuten Tag.\n\n2\n")
-        await clear(page)
-        assert await page.evaluate(LINES) == []
-        await page.click("#undo")
-        assert await page.evaluate(LINES) == shown
-        await clear(page)
-        assert "Hello" not in await page.evaluate(STORED)
-        await page.open(page_server.url)
-        await page.evaluate("import('/static/page/keeper.js').then(({kept}) => kept)")
-        assert await page.evaluate(LINES) == []
+    file_name, srt = await read_saved(page, "srt")
+    assert file_name.startswith("captions-") and file_name.endswith(".srt")
+    assert srt.startswith("1\n00:00:00,200 --> 00:00:01,100\nGuten Tag.\n\n2\n")
+    await clear(page)
+    assert await page.evaluate(LINES) == []
+    await page.click("#undo")
+    assert await page.evaluate(LINES) == shown
+    await clear(page)
+    assert "Hello" not in await page.evaluate(STORED)
+    await page.open(page_server.url)
+    await page.evaluate("import('/static/page/keeper.js').then(({kept}) => kept)")
+    assert await page.evaluate(LINES) == []
 
-        # The text of an old tab fills the device: it gives way, and the page says so.
-        await page.evaluate("localStorage.setItem('tutti.entry.000000000-x.000000000', 'x'.repeat(3_000_000))")
-        await page.open(page_server.url)
-        await page.click("#toggle")
-        await page.wait_for("document.querySelector('#finals .line')")
-        assert "keeps no more text" in await message(page)
-        assert await page.evaluate("localStorage.getItem('tutti.entry.000000000-x.000000000')") is None
-        assert "Good morning." in await page.evaluate(STORED)
-        assert page.errors == []
+    # The text of an old tab fills the device: it gives way, and the page says so.
+    await page.evaluate("localStorage.setItem('tutti.entry.000000000-x.000000000', 'x'.repeat(3_000_000))")
+    await page.open(page_server.url)
+    await page.click("#toggle")
+    await page.wait_for("document.querySelector('#finals .line')")
+    assert "keeps no more text" in await message(page)
+    assert await page.evaluate("localStorage.getItem('tutti.entry.000000000-x.000000000')") is None
+    assert "Good morning." in await page.evaluate(STORED)
 
-        # A setting of another tab stays when this one keeps another.
-        other = "localStorage.setItem('tutti.settings', JSON.stringify({...%s, keep: false}))"
-        kept = "JSON.parse(localStorage.getItem('tutti.settings'))"
-        await page.evaluate("document.activeElement.blur()")
-        await press(page, "+")
-        await page.evaluate(other % kept)
-        await press(page, "+")
-        assert await page.evaluate(f"[{kept}.size, {kept}.keep]") == [150, False]
+    # A setting of another tab stays when this one keeps another.
+    other = "localStorage.setItem('tutti.settings', JSON.stringify({...%s, keep: false}))"
+    kept = "JSON.parse(localStorage.getItem('tutti.settings'))"
+    await page.evaluate("document.activeElement.blur()")
+    await press(page, "+")
+    await page.evaluate(other % kept)
+    await press(page, "+")
+    assert await page.evaluate(f"[{kept}.size, {kept}.keep]") == [150, False]
 
-        await check_that_nothing_is_kept(page, page_server.url)
-        await check_that_a_copy_of_a_tab_waits_once(page, page_server.url)
+    await check_that_nothing_is_kept(page, page_server.url)
+    await check_that_a_copy_of_a_tab_waits_once(page, page_server.url)
 
 
 WITHOUT_SPACES = [
@@ -166,49 +162,45 @@ WITHOUT_SPACES = [
 """Segments that are too long for a subtitle, in which no space says where to cut."""
 
 
-async def test_the_transcript_in_every_format(
-    page_server: FakeServer, microphone: Path, open_window: OpenWindow
-) -> None:
+async def test_the_transcript_in_every_format(page_server: FakeServer, page: Page) -> None:
     """A click copies a line. A long segment, also one without spaces, becomes several subtitles that fill its time."""
     long = "This is a sentence with rather too many words to be read at once, and so it is cut between two words."
     page_server.script = [Step(0.1, [*final("Good morning."), *final(long, 1, 4.0)])]
-    async with open_window(microphone) as page:
-        about = (await page.command("Target.getTargetInfo"))["targetInfo"]
-        profile = about["browserContextId"]
-        await page.command("Browser.grantPermissions", permissions=["clipboardReadWrite"], browserContextId=profile)
-        await page.open(page_server.url)
-        await page.click("#toggle")
-        await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
-        await page.click("#toggle")
-        await state(page, "done")
-        await page.click("#finals .line:last-child .solid")
-        await page.wait_for("document.querySelector('#toast-text').textContent === 'Line copied'")
-        assert await page.evaluate("navigator.clipboard.readText()") == long
-        await page.evaluate("document.querySelector('#transcript').focus()")
-        for key, shift in (("ArrowUp", 0), ("ArrowUp", 0), ("Enter", 8)):
-            await press(page, key, shift)
-        await page.wait_for("document.querySelector('#toast-text').textContent.includes('with its time')")
-        assert await page.evaluate("navigator.clipboard.readText()") == "[0:00] Good morning."
+    about = (await page.command("Target.getTargetInfo"))["targetInfo"]
+    profile = about["browserContextId"]
+    await page.command("Browser.grantPermissions", permissions=["clipboardReadWrite"], browserContextId=profile)
+    await page.open(page_server.url)
+    await page.click("#toggle")
+    await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
+    await page.click("#toggle")
+    await state(page, "done")
+    await page.click("#finals .line:last-child .solid")
+    await page.wait_for("document.querySelector('#toast-text').textContent === 'Line copied'")
+    assert await page.evaluate("navigator.clipboard.readText()") == long
+    await page.evaluate("document.querySelector('#transcript').focus()")
+    for key, shift in (("ArrowUp", 0), ("ArrowUp", 0), ("Enter", 8)):
+        await press(page, key, shift)
+    await page.wait_for("document.querySelector('#toast-text').textContent.includes('with its time')")
+    assert await page.evaluate("navigator.clipboard.readText()") == "[0:00] Good morning."
 
-        assert (await read_saved(page, "txt"))[1] == f"[0:00] Good morning.\n[0:04] {long}\n"
-        for segment in WITHOUT_SPACES:
-            made = await page.evaluate(f"import('/static/page/cues.js').then(({{cut}}) => cut({json.dumps(segment)}))")
-            pieces = [cue["text"] for cue in made]
-            assert "".join(pieces) == segment["text"]
-            assert len(pieces) > 1 and max(map(len, pieces)) <= 84
-            assert not any(piece.startswith(("。", "」")) or piece.endswith("「") for piece in pieces)
-            assert (made[0]["start_s"], made[-1]["end_s"]) == (0, pytest.approx(28))
-        cues = (await read_saved(page, "vtt"))[1].split("\n\n")[1:-1]
-        assert [cue.split("\n")[1] for cue in cues][1:] == [
-            "This is a sentence with rather too many words to be",
-            "read at once, and so it is cut between two words.",
-        ]
-        assert cues[1].startswith("00:00:04.000 --> ") and cues[2].split("\n")[0].endswith(" --> 00:00:04.900")
-        _, text = await read_saved(page, "json")
-        first, second = json.loads(text)["entries"]
-        assert (first["text"], first["start_s"], first["segments"][0]["end_s"]) == ("Good morning.", 0.2, 1.1)
-        assert second["language"] == "en"
-        assert page.errors == []
+    assert (await read_saved(page, "txt"))[1] == f"[0:00] Good morning.\n[0:04] {long}\n"
+    for segment in WITHOUT_SPACES:
+        made = await page.evaluate(f"import('/static/page/cues.js').then(({{cut}}) => cut({json.dumps(segment)}))")
+        pieces = [cue["text"] for cue in made]
+        assert "".join(pieces) == segment["text"]
+        assert len(pieces) > 1 and max(map(len, pieces)) <= 84
+        assert not any(piece.startswith(("。", "」")) or piece.endswith("「") for piece in pieces)
+        assert (made[0]["start_s"], made[-1]["end_s"]) == (0, pytest.approx(28))
+    cues = (await read_saved(page, "vtt"))[1].split("\n\n")[1:-1]
+    assert [cue.split("\n")[1] for cue in cues][1:] == [
+        "This is a sentence with rather too many words to be",
+        "read at once, and so it is cut between two words.",
+    ]
+    assert cues[1].startswith("00:00:04.000 --> ") and cues[2].split("\n")[0].endswith(" --> 00:00:04.900")
+    _, text = await read_saved(page, "json")
+    first, second = json.loads(text)["entries"]
+    assert (first["text"], first["start_s"], first["segments"][0]["end_s"]) == ("Good morning.", 0.2, 1.1)
+    assert second["language"] == "en"
 
 
 async def press(page: Page, key: str, modifiers: int = 0) -> None:
@@ -308,76 +300,70 @@ WAITING_AUDIO = """import('/static/page/feed.js').then(({Feed}) => {
 """Two seconds wait for the next session when a pause begins: how much each session gets, and the time after that."""
 
 
-async def test_a_pause_and_another_language_lose_no_sound(
-    page_server: FakeServer, microphone: Path, open_window: OpenWindow
-) -> None:
+async def test_a_pause_and_another_language_lose_no_sound(page_server: FakeServer, page: Page) -> None:
     """In a pause nothing is sent. The session with the new language begins at the sample after the last one."""
     page_server.script = [Step(0.1, [*final("One.")])]
-    async with open_window(microphone) as page:
-        await page.open(page_server.url)
-        await page.click("#toggle")
-        await page.wait_for("document.querySelector('#finals .line')")
-        await page.click("#pause")
-        await state(page, "paused")
-        async with asyncio.timeout(30):
-            await page_server.flushed.wait()
-        # The answer to this command comes after the last audio of before.
-        await page.evaluate("fetch('/page/model').then((response) => response.json())")
-        n_bytes = page_server.n_bytes
-        elapsed = await page.evaluate("document.querySelector('#elapsed').textContent")
-        await page.evaluate("new Promise((resolve) => setTimeout(resolve, 300))")
-        assert page_server.n_bytes == n_bytes
-        assert await page.evaluate("document.querySelector('#elapsed').textContent") == elapsed
-        await page.click("#pause")
-        await state(page, "live")
+    await page.open(page_server.url)
+    await page.click("#toggle")
+    await page.wait_for("document.querySelector('#finals .line')")
+    await page.click("#pause")
+    await state(page, "paused")
+    async with asyncio.timeout(30):
+        await page_server.flushed.wait()
+    # The answer to this command comes after the last audio of before.
+    await page.evaluate("fetch('/page/model').then((response) => response.json())")
+    n_bytes = page_server.n_bytes
+    elapsed = await page.evaluate("document.querySelector('#elapsed').textContent")
+    await page.evaluate("new Promise((resolve) => setTimeout(resolve, 300))")
+    assert page_server.n_bytes == n_bytes
+    assert await page.evaluate("document.querySelector('#elapsed').textContent") == elapsed
+    await page.click("#pause")
+    await state(page, "live")
 
-        await page.evaluate(CHANGE_LANGUAGE % "de")
-        await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
-        assert await page.evaluate("document.body.dataset.state") == "live"
-        assert await page.evaluate(WAITING_AUDIO) == [1600, 32_000, pytest.approx(7.1)]
-        # Pause comes before the next session is there: what has waited for that session becomes final in it.
-        page_server.flushed.clear()
-        await page.evaluate(f"{CHANGE_LANGUAGE % 'en'}; document.querySelector('#pause').click()")
-        async with asyncio.timeout(30):
-            await page_server.flushed.wait()
-        assert await page.evaluate("document.body.dataset.state") == "paused"
-        await page.click("#pause")
-        await state(page, "live")
-        # Stop comes before the next session is there: it gets the sound that has waited for it.
-        await page.evaluate(f"{CHANGE_LANGUAGE % 'ar'}; document.querySelector('#toggle').click()")
-        await state(page, "done")
-        # Another language is chosen while a session begins.
-        await page.evaluate(CHANGE_AS_IT_OPENS % (CHANGE_LANGUAGE % "de"))
-        await page.click("#toggle")
-        await state(page, "live")
-        await page.click("#toggle")
-        await state(page, "done")
-        assert page.errors == []
+    await page.evaluate(CHANGE_LANGUAGE % "de")
+    await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
+    assert await page.evaluate("document.body.dataset.state") == "live"
+    assert await page.evaluate(WAITING_AUDIO) == [1600, 32_000, pytest.approx(7.1)]
+    # Pause comes before the next session is there: what has waited for that session becomes final in it.
+    page_server.flushed.clear()
+    await page.evaluate(f"{CHANGE_LANGUAGE % 'en'}; document.querySelector('#pause').click()")
+    async with asyncio.timeout(30):
+        await page_server.flushed.wait()
+    assert await page.evaluate("document.body.dataset.state") == "paused"
+    await page.click("#pause")
+    await state(page, "live")
+    # Stop comes before the next session is there: it gets the sound that has waited for it.
+    await page.evaluate(f"{CHANGE_LANGUAGE % 'ar'}; document.querySelector('#toggle').click()")
+    await state(page, "done")
+    # Another language is chosen while a session begins.
+    await page.evaluate(CHANGE_AS_IT_OPENS % (CHANGE_LANGUAGE % "de"))
+    await page.click("#toggle")
+    await state(page, "live")
+    await page.click("#toggle")
+    await state(page, "done")
     assert [start["language"] for start in page_server.starts] == [None, "de", "en", "ar", "ar", "de"]
     for start, n_bytes in zip(page_server.starts[1:4], page_server.bytes_at_stop[:3], strict=True):
         assert start["resume"]["from_s"] == pytest.approx(n_bytes / 2 / start["audio"]["sample_rate"], abs=1e-9)
 
 
 async def test_the_language_of_the_last_visit_is_heard_although_the_model_is_known_late(
-    page_server: FakeServer, microphone: Path, open_window: OpenWindow
+    page_server: FakeServer, page: Page
 ) -> None:
     """A session that has begun without it is followed by one with it."""
-    async with open_window(microphone) as page:
-        await open_with(page, page_server, {"language": "de"})
-        await page.run_before("""
-            const known = new Promise((resolve) => { globalThis.tell = resolve; });
-            globalThis.fetch = ((now) => async (...asked) => {
-                await (asked[0] === "/page/model" && known);
-                return now(...asked);
-            })(fetch);""")
-        await page.open(page_server.url)
-        await page.click("#toggle")
-        await state(page, "live")
-        await page.evaluate("tell()")
-        await page.wait_for("document.querySelector('#language').value === 'de'")
-        await page.click("#toggle")
-        await state(page, "done")
-        assert page.errors == []
+    await open_with(page, page_server, {"language": "de"})
+    await page.run_before("""
+        const known = new Promise((resolve) => { globalThis.tell = resolve; });
+        globalThis.fetch = ((now) => async (...asked) => {
+            await (asked[0] === "/page/model" && known);
+            return now(...asked);
+        })(fetch);""")
+    await page.open(page_server.url)
+    await page.click("#toggle")
+    await state(page, "live")
+    await page.evaluate("tell()")
+    await page.wait_for("document.querySelector('#language').value === 'de'")
+    await page.click("#toggle")
+    await state(page, "done")
     assert [start["language"] for start in page_server.starts] == [None, "de"]
 
 
@@ -418,57 +404,53 @@ async def check_news_of_cleared_lines(page: Page, server: FakeServer) -> None:
     assert "And you." in kept and "And me." in kept and "everyone" not in kept
 
 
-async def test_captions_are_shared_and_translated_and_name_their_speakers(
-    page_server: FakeServer, microphone: Path, open_window: OpenWindow
-) -> None:
+async def test_captions_are_shared_and_translated_and_name_their_speakers(page_server: FakeServer, page: Page) -> None:
     """Only where the server offers it. The link is the room's, and the next session asks for the same room.
 
     A later event may revise who has spoken. What comes for a line that was cleared is seen when the line comes back.
     """
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
     page_server.room = {"name": "r4nd0m", "path": "/captions/r4nd0m", "token": "t0ken"}
-    async with open_window(microphone) as page:
-        await page.open(page_server.url)
-        await page.wait_for("document.querySelector('#model').innerText")
-        assert await page.evaluate("document.querySelector('#share').hidden")
-        page_server.model = MODEL | {"rooms": True, "translations": ["de", "fr"]}
-        await open_with(page, page_server, {"translate": ["de", "xx"], "speakers": True, "withTimes": False})
-        await page.click("#toggle")
-        await page.wait_for("document.querySelector('#live .line')")
-        page_server.script = ()
-        await page.click("#share")
-        await page.click("#shared")
-        await page.wait_for("!document.querySelector('#share-link').hidden")
-        assert await page.evaluate("document.querySelector('#link').value") == f"{page_server.url}/captions/r4nd0m"
-        await page.evaluate("document.querySelector('#share-sheet').close()")
+    await page.open(page_server.url)
+    await page.wait_for("document.querySelector('#model').innerText")
+    assert await page.evaluate("document.querySelector('#share').hidden")
+    page_server.model = MODEL | {"rooms": True, "translations": ["de", "fr"]}
+    await open_with(page, page_server, {"translate": ["de", "xx"], "speakers": True, "withTimes": False})
+    await page.click("#toggle")
+    await page.wait_for("document.querySelector('#live .line')")
+    page_server.script = ()
+    await page.click("#share")
+    await page.click("#shared")
+    await page.wait_for("!document.querySelector('#share-link').hidden")
+    assert await page.evaluate("document.querySelector('#link').value") == f"{page_server.url}/captions/r4nd0m"
+    await page.evaluate("document.querySelector('#share-sheet').close()")
 
-        segment, utterance = final("Hello everyone.")
-        first, second = translation("Hallo", 0, 0.2, 0.6), translation(" allerseits.", 0, 0.6, 1.1)
-        await page_server.send(segment | {"speaker": "A"}, first, utterance, second)
-        await page.wait_for("document.querySelector('#finals .translation')?.textContent === 'Hallo allerseits.'")
-        assert await page.evaluate("document.querySelector('#finals .translation').lang") == "de"
-        newest = "document.querySelector('#finals .line:last-child .text')"
-        await page.wait_for(f"{newest}.innerText.startsWith('A: Hello everyone.')")
-        spans = [{"from_s": 0.0, "until_s": 1.1, "speaker": "B"}]
-        await page_server.send({"type": "speakers", "channel": 0, "spans": spans})
-        await page.wait_for(f"{newest}.innerText.startsWith('B: Hello everyone.')")
-        await check_news_of_cleared_lines(page, page_server)
-        await page_server.send(*(each | {"speaker": "A"} for each in final("مرحبا.", 3, 4.0)))
-        await page.wait_for(f"{newest}.innerText.startsWith('A: مرحبا')")
-        assert await page.evaluate(f"getComputedStyle({newest}).direction") == "rtl"
-        await page.click("#toggle")
-        await state(page, "done")
-        await page.click("#toggle")
-        await state(page, "live")
-        await page.click("#toggle")
-        await state(page, "done")
-        assert page.errors == []
+    segment, utterance = final("Hello everyone.")
+    first, second = translation("Hallo", 0, 0.2, 0.6), translation(" allerseits.", 0, 0.6, 1.1)
+    await page_server.send(segment | {"speaker": "A"}, first, utterance, second)
+    await page.wait_for("document.querySelector('#finals .translation')?.textContent === 'Hallo allerseits.'")
+    assert await page.evaluate("document.querySelector('#finals .translation').lang") == "de"
+    newest = "document.querySelector('#finals .line:last-child .text')"
+    await page.wait_for(f"{newest}.innerText.startsWith('A: Hello everyone.')")
+    spans = [{"from_s": 0.0, "until_s": 1.1, "speaker": "B"}]
+    await page_server.send({"type": "speakers", "channel": 0, "spans": spans})
+    await page.wait_for(f"{newest}.innerText.startsWith('B: Hello everyone.')")
+    await check_news_of_cleared_lines(page, page_server)
+    await page_server.send(*(each | {"speaker": "A"} for each in final("مرحبا.", 3, 4.0)))
+    await page.wait_for(f"{newest}.innerText.startsWith('A: مرحبا')")
+    assert await page.evaluate(f"getComputedStyle({newest}).direction") == "rtl"
+    await page.click("#toggle")
+    await state(page, "done")
+    await page.click("#toggle")
+    await state(page, "live")
+    await page.click("#toggle")
+    await state(page, "done")
     rooms = [start.get("room") for start in page_server.starts]
     assert rooms == [None, {}, {"name": "r4nd0m", "token": "t0ken"}]
     assert [(start["translate"], start["speakers"]) for start in page_server.starts] == [(["de"], {})] * 3
 
 
-async def test_the_pages_open_without_their_server(microphone: Path, open_window: OpenWindow) -> None:
+async def test_the_pages_open_without_their_server(page: Page) -> None:
     """From copies that hold neither text nor keys: the captions, and call records, which are read then, too.
 
     While the server is there, what it answers is shown, also where the device is too full for another copy.
@@ -477,31 +459,29 @@ async def test_the_pages_open_without_their_server(microphone: Path, open_window
         async (name) => (await (await caches.open(name)).keys()).map(({url}) => new URL(url).pathname)))).flat())])()"""
     loaded = "performance.getEntriesByType('resource').map(({name}) => new URL(name).pathname)"
     needed = {"/", "/calls", "/static/tutti/worklet.js"}
-    async with open_window(microphone) as page:
-        async with serve(FakeCalls()) as server:
-            for address in (f"{server.url}/calls", server.url):
-                await page.open(address)
-                needed |= {path for path in await page.evaluate(loaded) if path.startswith("/static/")}
-            await page.wait_for("document.querySelector('#model').innerText")
-            assert {"/static/captions.js", "/static/style.css", "/static/calls.js", "/static/calls/turns.js"} < needed
-            async with asyncio.timeout(30):
-                while not needed <= set(paths := await page.evaluate(cached)):
-                    await page.open(f"{server.url}/calls")
-                    await page.open(server.url)
-            assert all(path in ("/", "/calls") or path.startswith("/static/") for path in paths)
-            await page.evaluate("""caches.open('tutti-shell').then(async (cache) => {
-                await cache.put('/static/icon.svg', new Response('old'));
-            })""")
-            await page.command("Storage.overrideQuotaForOrigin", origin=server.url, quotaSize=1)
-            icon = await page.evaluate("fetch('/static/icon.svg').then((response) => response.text())")
-            assert icon == (STATIC / "icon.svg").read_text()
-            url = server.url
-        await page.open(f"{url}/calls")
-        await drop(page, as_file(RECORD))
-        await page.wait_for("document.querySelectorAll('.turn').length === 4")
-        await page.open(url)
-        await page.wait_for("document.querySelector('#model').innerText === 'The model is not known'")
-        await page.click("#toggle")
-        await state(page, "failed")
-        assert "cannot be reached" in await message(page)
-        assert page.errors == []
+    async with serve(FakeCalls()) as server:
+        for address in (f"{server.url}/calls", server.url):
+            await page.open(address)
+            needed |= {path for path in await page.evaluate(loaded) if path.startswith("/static/")}
+        await page.wait_for("document.querySelector('#model').innerText")
+        assert {"/static/captions.js", "/static/style.css", "/static/calls.js", "/static/calls/turns.js"} < needed
+        async with asyncio.timeout(30):
+            while not needed <= set(paths := await page.evaluate(cached)):
+                await page.open(f"{server.url}/calls")
+                await page.open(server.url)
+        assert all(path in ("/", "/calls") or path.startswith("/static/") for path in paths)
+        await page.evaluate("""caches.open('tutti-shell').then(async (cache) => {
+            await cache.put('/static/icon.svg', new Response('old'));
+        })""")
+        await page.command("Storage.overrideQuotaForOrigin", origin=server.url, quotaSize=1)
+        icon = await page.evaluate("fetch('/static/icon.svg').then((response) => response.text())")
+        assert icon == (STATIC / "icon.svg").read_text()
+        url = server.url
+    await page.open(f"{url}/calls")
+    await drop(page, as_file(RECORD))
+    await page.wait_for("document.querySelectorAll('.turn').length === 4")
+    await page.open(url)
+    await page.wait_for("document.querySelector('#model').innerText === 'The model is not known'")
+    await page.click("#toggle")
+    await state(page, "failed")
+    assert "cannot be reached" in await message(page)
