@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import uvicorn
@@ -181,8 +181,11 @@ class FakeServer:
                 return
 
 
+Fake = TypeVar("Fake", bound=FakeServer)
+
+
 @asynccontextmanager
-async def serve(fake: FakeServer) -> AsyncIterator[FakeServer]:
+async def serve(fake: Fake) -> AsyncIterator[Fake]:
     """Serve on a free port of the loopback interface. `fake.url` is the address.
 
     The server has ended at the end of the block, also of one that fails: no socket is left to a later test.

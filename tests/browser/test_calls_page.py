@@ -52,13 +52,6 @@ HEARD = """new Promise((resolve) => {
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def started() -> AsyncIterator[FakeCalls]:
-    calls = FakeCalls()
-    async with serve(calls):
-        yield calls
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(open_window: OpenWindow) -> AsyncIterator[Page]:
     async with open_window(None) as page:
         await page.run_before(LISTEN)
@@ -66,11 +59,10 @@ async def browser(open_window: OpenWindow) -> AsyncIterator[Page]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def calls(started: FakeCalls) -> FakeCalls:
+async def calls() -> AsyncIterator[FakeCalls]:
     """A server without keys."""
-    started.api_key, started.result = None, JSONResponse(RECORD)
-    started.uploads.clear()
-    return started
+    async with serve(FakeCalls()) as calls:
+        yield calls
 
 
 @pytest_asyncio.fixture(loop_scope="module")

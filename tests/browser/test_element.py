@@ -30,7 +30,7 @@ NEW_ELEMENT = """(() => {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server() -> AsyncIterator[FakeRoom]:
     async with serve(FakeRoom()) as server:
-        yield server  # type: ignore[misc]  # `serve` yields the server that it was given
+        yield server
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

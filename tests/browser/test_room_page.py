@@ -16,33 +16,25 @@ STATUS = f"{INSIDE}.querySelector('.status').innerText"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def started() -> AsyncIterator[FakeRoom]:
-    room = FakeRoom()
-    async with serve(room):
-        yield room
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(open_window: OpenWindow) -> AsyncIterator[Page]:
     async with open_window(None) as page:
         yield page
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def room(started: FakeRoom) -> FakeRoom:
+async def room() -> AsyncIterator[FakeRoom]:
     """A room with a speaker who has said nothing."""
-    started.history, started.is_open, started.is_live = [], True, True
-    started.last_ids.clear()
-    started.is_forgetful = False
-    return started
+    async with serve(FakeRoom()) as room:
+        yield room
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def page(browser: Page) -> AsyncIterator[Page]:
+async def page(browser: Page, room: FakeRoom) -> AsyncIterator[Page]:
     await browser.show_as(1000, 700)
     browser.errors.clear()
     yield browser
     assert browser.errors == []
+    # It must not ask the server any more, which ends now.
     await browser.open("about:blank")
 
 
