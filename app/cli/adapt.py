@@ -62,8 +62,10 @@ def run_adaptation(options: AdaptOptions) -> None:
         click.ClickException: there is no audio, or the model is not better. It says why.
     """
     held_folder = options.held_out_audio
-    if held_folder is not None and Path(held_folder).resolve().is_relative_to(Path(options.audio).resolve()):
-        raise click.ClickException("--held-out-audio: expected a folder outside --audio, got one inside it")
+    if held_folder is not None:
+        trained, held_back = Path(options.audio).resolve(), Path(held_folder).resolve()
+        if held_back.is_relative_to(trained) or trained.is_relative_to(held_back):
+            raise click.ClickException("--held-out-audio: expected a folder apart from --audio, got one with its files")
     texts = _read_transcripts(options.transcripts, options.audio, held_folder)
     for folder in (options.audio, held_folder):
         if folder is not None and not Path(folder).is_dir():

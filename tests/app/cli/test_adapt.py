@@ -74,7 +74,8 @@ def test_a_folder_without_audio_is_an_error(tmp_path: Path) -> None:
     [
         (["--steps", "3", "--minutes", "1"], "--steps: expected no --minutes with it"),
         (["--transcripts", "MANIFEST"], "expected JSON lines with file and text"),
-        (["--held-out-audio", "AUDIO"], "expected a folder outside --audio"),
+        (["--held-out-audio", "AUDIO"], "expected a folder apart from --audio"),
+        (["--held-out-audio", "AROUND"], "expected a folder apart from --audio"),
         (["--audio", "nowhere"], "nowhere: expected a folder with recordings, found none of this name"),
         (["--held-out-audio", "nowhere"], "nowhere: expected a folder with recordings, found none of this name"),
         (["--output", "FULL"], "expected no such folder, or an empty one; it exists"),
@@ -86,7 +87,8 @@ def test_a_folder_without_audio_is_an_error(tmp_path: Path) -> None:
 def test_what_cannot_be_used_is_named(changes: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "no file"}\n')
     (tmp_path / "audio").mkdir()
-    paths = {"MANIFEST": str(tmp_path / "texts.jsonl"), "AUDIO": str(tmp_path / "audio"), "FULL": str(tmp_path)}
+    full = str(tmp_path)
+    paths = {"MANIFEST": str(tmp_path / "texts.jsonl"), "AUDIO": str(tmp_path / "audio"), "AROUND": full, "FULL": full}
     changes = [paths.get(each, each) for each in changes]
     arguments = ["--model", SMALL_MODEL, "--audio", str(tmp_path / "audio"), "--output", str(tmp_path / "new")]
     done = CliRunner().invoke(cli, ["adapt", *arguments, *changes])
