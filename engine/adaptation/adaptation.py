@@ -140,11 +140,14 @@ def _device(name: str) -> torch.device:
 
 
 def _options(adaptation: Adaptation) -> dict[str, Any]:
-    """What must be the same when an interrupted run goes on."""
+    """What must be the same when an interrupted run goes on.
+
+    So must its device: a GPU reads more clips at once, and the texts of a group of clips are kept together.
+    """
     training = adaptation.training
     return {
         "model": adaptation.model, "languages": list(adaptation.languages), "batch": training.batch,
-        "learning_rate": training.learning_rate, "seed": training.seed,
+        "learning_rate": training.learning_rate, "seed": training.seed, "device": _device(adaptation.device).type,
     }  # fmt: skip
 
 
@@ -162,8 +165,9 @@ def _check_same(adaptation: Adaptation, options: Mapping[str, Any]) -> None:
         raise AdaptationError(f"{work}: expected the work of an interrupted run to go on with, got none")
     earlier = read_json(file)
     for key, value in options.items():
-        if earlier.get(key) != value:
-            raise AdaptationError(f"{key}: expected {earlier.get(key)!r} as in the interrupted run, got {value!r}")
+        # Earlier releases have not written the device.
+        if earlier.get(key, value) != value:
+            raise AdaptationError(f"{key}: expected {earlier[key]!r} as in the interrupted run, got {value!r}")
 
 
 def _work_folder(adaptation: Adaptation, recordings: Sequence[Samples]) -> Path:
