@@ -321,11 +321,6 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
 )
 @click.option("--preset", type=click.Choice([mlperf_shape.NAME]), help="Requests of different lengths; see above.")
 @click.option(
-    "--mean-tokens",
-    type=float,
-    help=f"Mean tokens of a request of the preset. Default: {mlperf_shape.MEAN_TOKENS:.1f}, as published.",
-)
-@click.option(
     "--clips", type=int, help=f"Requests of the preset at each level. Default: all {mlperf_shape.N_CLIPS} clips."
 )
 @click.option(
@@ -349,7 +344,6 @@ def main(
     stages: bool,
     ablation: bool,
     preset: str | None,
-    mean_tokens: float | None,
     clips: int | None,
     trace: Path | None,
     with_nvtx: bool,
@@ -358,9 +352,9 @@ def main(
 ) -> None:
     """Measure the throughput of the engine under load."""
     prepare_environment()
-    work = preset_work(mean_tokens, clips) if preset else Work(audio_s, tokens, n_beams=beams)
-    if not preset and not (mean_tokens is clips is None):
-        raise click.UsageError("--mean-tokens and --clips: expected --preset beside them")
+    work = preset_work(clips) if preset else Work(audio_s, tokens, n_beams=beams)
+    if not preset and clips is not None:
+        raise click.UsageError("--clips: expected --preset beside it")
     concurrencies = parse_numbers("--concurrency", concurrency)
     if trace and ("," in models or len(concurrencies) > 1):
         raise click.UsageError("--profile: expected one of --models and one --concurrency beside it")
@@ -415,7 +409,7 @@ def _stages(config: EngineConfig, work: Work) -> list[dict[str, Any]]:
     return [{"model": config.model, "stage": stage, "size": size, "ms": ms} for stage, size, ms in timed]
 
 
-def preset_work(mean_tokens: float | None, clips: int | None) -> Work:
+def preset_work(clips: int | None) -> Work:
     """The requests of the preset.
 
     Raises:
@@ -426,10 +420,7 @@ def preset_work(mean_tokens: float | None, clips: int | None) -> Work:
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')}: the preset sets it; expected it without --preset")
     try:
-        return mlperf_shape.mlperf_shaped(
-            mlperf_shape.N_CLIPS if clips is None else clips,
-            mlperf_shape.MEAN_TOKENS if mean_tokens is None else mean_tokens,
-        )
+        return mlperf_shape.mlperf_shaped(mlperf_shape.N_CLIPS if clips is None else clips)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

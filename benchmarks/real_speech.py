@@ -32,7 +32,7 @@ from benchmarks.files.clip_scores import (
     score,
     start_differences,
 )
-from benchmarks.files.labelled_clips import DETECTED_KIND, Clip, choose_clips, in_versions
+from benchmarks.files.labelled_clips import Clip, choose_clips, in_versions
 from benchmarks.files.speech_tables import tables
 from benchmarks.files.systems import (
     DEFAULT_SYSTEMS,
@@ -81,12 +81,6 @@ class Turns:
 @manifest_option
 @kinds_option
 @click.option("--systems", default=",".join(DEFAULT_SYSTEMS), show_default=True, help=f"In this order: {FORMS}.")
-@click.option(
-    "--detect",
-    default=DETECTED_KIND,
-    show_default=True,
-    help="Kinds whose language is not named, so that systems detect it.",
-)
 @click.option("--peer-python", default=sys.executable, help="Python that has faster-whisper. Default: this one.")
 @click.option(
     "--versions",
@@ -106,7 +100,6 @@ def main(
     manifest: Path | None,
     kinds: str,
     systems: str,
-    detect: str,
     peer_python: str,
     versions: int,
     threads: int,
@@ -143,11 +136,10 @@ def main(
             n_threads=threads,
             n_streams=streams,
             pace=pace,
-            detected_kinds=frozenset(detect.split(",")),
             serve_arguments=serve_arguments,
         )
         turns = asyncio.run(take_turns(chosen, setup, clips))
-    result |= compare(turns, clips, setup.detected_kinds)
+    result |= compare(turns, clips)
     result["versions"] |= {key: value for each in turns.values() for key, value in each.versions.items()}
     report.show(tables(result), result, as_markdown=markdown, path=path)
     for line in remarks(result):
@@ -198,7 +190,7 @@ def in_blocks(clips: Sequence[Clip], n: int) -> list[tuple[Clip, ...]]:
     return [tuple(ordered[begin : begin + n]) for begin in range(0, len(ordered), n)]
 
 
-def compare(turns: Mapping[str, Turns], clips: Sequence[Clip], detected_kinds: frozenset[str]) -> dict[str, Any]:
+def compare(turns: Mapping[str, Turns], clips: Sequence[Clip]) -> dict[str, Any]:
     """Score all systems, and compare ours with the others: the second half of the result."""
     measured = {name: each for name, each in turns.items() if each.unavailable is None}
     errors = {
@@ -212,7 +204,7 @@ def compare(turns: Mapping[str, Turns], clips: Sequence[Clip], detected_kinds: f
             for clip in clips
         ],
         "systems": {
-            name: system_result(each, clips, errors[name], detected_kinds)
+            name: system_result(each, clips, errors[name])
             if name in measured
             else {"title": each.system.title, "state": "unavailable", "reason": each.unavailable}
             for name, each in turns.items()
@@ -222,9 +214,7 @@ def compare(turns: Mapping[str, Turns], clips: Sequence[Clip], detected_kinds: f
     }
 
 
-def system_result(
-    turns: Turns, clips: Sequence[Clip], errors: Mapping[str, WordErrors], detected_kinds: frozenset[str]
-) -> dict[str, Any]:
+def system_result(turns: Turns, clips: Sequence[Clip], errors: Mapping[str, WordErrors]) -> dict[str, Any]:
     """The figures and the texts of one system."""
     return {
         "title": turns.system.title,
@@ -235,7 +225,7 @@ def system_result(
         "failures": {each.clip.name: each.failure for each in turns.results if each.failure},
         "kinds": {name: score(members, errors).to_json() for name, members in groups(clips)},
         "invented": invented(turns.results).to_json(),
-        "languages": asdict(languages(turns.results, detected_kinds)),
+        "languages": asdict(languages(turns.results)),
         "clips": {
             each.clip.name: {
                 "channels": [asdict(channel) for channel in each.channels],

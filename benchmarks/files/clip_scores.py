@@ -156,9 +156,9 @@ def start_differences(ours: Sequence[TimedWord], theirs: Sequence[TimedWord]) ->
     return [a[i][1] - b[j][1] for i, j in matches([word for word, _ in a], [word for word, _ in b]).items()]
 
 
-def languages(results: Sequence[ClipResult], detected_kinds: frozenset[str]) -> Languages:
+def languages(results: Sequence[ClipResult]) -> Languages:
     """Compare detected languages with those of the clips. A channel without a language counts as wrong."""
-    unnamed = [each for each in results if each.clip.kind in detected_kinds and each.clip.has_speech]
+    unnamed = [each for each in results if each.clip.named_language is None and each.clip.has_speech]
     wrong = {
         each.clip.name: f"{each.clip.language} → {', '.join(found or 'none' for found in _found(each))}"
         for each in unnamed

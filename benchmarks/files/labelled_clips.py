@@ -55,6 +55,11 @@ class Clip:
         return len(self.channels[0]) / SAMPLE_RATE
 
     @property
+    def named_language(self) -> str | None:
+        """The language that systems receive with the clip; `None` where they detect it."""
+        return None if self.kind == DETECTED_KIND else self.language
+
+    @property
     def has_speech(self) -> bool:
         """Whether any channel holds speech."""
         return any(self.texts)

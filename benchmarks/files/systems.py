@@ -70,14 +70,8 @@ class Setup:
     """Live sessions that run at the same time."""
     pace: float = 1.0
     """Speed of live audio, as a multiple of real time."""
-    detected_kinds: frozenset[str] = frozenset()
-    """Kinds of clips whose language is not named, so that every system detects it."""
     serve_arguments: tuple[str, ...] = ()
     """Further arguments for `tutti serve`."""
-
-    def language(self, clip: Clip) -> str | None:
-        """The language that systems receive with a clip; `None` where they detect it."""
-        return None if clip.kind in self.detected_kinds else clip.language
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +155,7 @@ class FilesOverRest:
         failure = None
         for channel in clip.channels:
             try:
-                channels.append(await self._upload(channel, self._setup.language(clip)))
+                channels.append(await self._upload(channel, clip.named_language))
             except (httpx.HTTPError, ValueError, KeyError) as error:
                 failure = f"{type(error).__name__}: {error}"
                 channels.append(ChannelResult())
@@ -222,7 +216,7 @@ class LiveSessions:
             self._url,
             sample_rate=SAMPLE_RATE,
             channels=len(clip.channels),
-            language=self._setup.language(clip),
+            language=clip.named_language,
             proxy=None,
             # A loss is a failure of the run.
             resume_buffer_s=0,
@@ -246,7 +240,7 @@ class PeerProcess:
         channels: list[ChannelResult] = []
         for channel in clip.channels:
             try:
-                channels.append(await self._recognise(channel, self._setup.language(clip)))
+                channels.append(await self._recognise(channel, clip.named_language))
             except PeerDied as error:
                 self._failure = str(error)
                 channels.append(ChannelResult())

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import click
 import numpy as np
 
-from benchmarks.files.labelled_clips import DETECTED_KIND, Clip, Pcm
+from benchmarks.files.labelled_clips import Clip, Pcm
 from benchmarks.live.captions import SpokenWord
 from benchmarks.live.live_text import LiveText, ReaderFigures, measure
 from benchmarks.scoring import words
@@ -159,7 +159,7 @@ async def run_clip(
         ClickException: a session failed.
     """
     found = {mode: ModeResult() for mode in modes}
-    language = None if clip.kind == DETECTED_KIND else clip.language
+    language = clip.named_language
     most_beams = max(mode.beams for mode in modes)
     try:
         for channel in clip.channels:

@@ -49,27 +49,24 @@ RATE_SPREAD = 0.15
 """Standard deviation of the logarithm of a speaker's tokens per second. An estimate."""
 
 
-def mlperf_shaped(n_requests: int = N_CLIPS, mean_tokens: float = MEAN_TOKENS) -> MixedWork:
+def mlperf_shaped(n_requests: int = N_CLIPS) -> MixedWork:
     """Make requests of the shape, in a shuffled order that is always the same.
 
     Args:
         n_requests: how many. Where they are fewer than all clips, they are spread evenly over the clips by length.
-        mean_tokens: mean tokens of all clips, end tokens included.
 
     Raises:
-        ValueError: `n_requests` is not 1 to 1,633, or `mean_tokens` is not between 4 and 100.
+        ValueError: `n_requests` is not 1 to 1,633.
     """
     if not 1 <= n_requests <= N_CLIPS:
         raise ValueError(f"requests: expected 1 to {N_CLIPS}, got {n_requests}")
-    if not MIN_TOKENS <= mean_tokens <= MAX_TOKENS / 2:
-        raise ValueError(f"mean tokens: expected {MIN_TOKENS} to {MAX_TOKENS // 2}, got {mean_tokens:g}")
-    by_length = sorted(_clips(mean_tokens), key=lambda clip: (clip[1], clip[0]))
+    by_length = sorted(_clips(), key=lambda clip: (clip[1], clip[0]))
     chosen = [by_length[int((index + 0.5) * N_CLIPS / n_requests)] for index in range(n_requests)]
     order = np.random.default_rng(0).permutation(n_requests)
     return MixedWork(MAX_CLIP_S, max(n_tokens for _, n_tokens in chosen), [chosen[index] for index in order])
 
 
-def _clips(mean_tokens: float) -> list[tuple[float, int]]:
+def _clips() -> list[tuple[float, int]]:
     """The seconds of audio and the tokens of all clips: each chapter has one speaker, who speaks at one rate."""
     random = np.random.default_rng(0)
     lengths_s: list[float] = []
@@ -81,10 +78,10 @@ def _clips(mean_tokens: float) -> list[tuple[float, int]]:
         rate = random.lognormal(0, RATE_SPREAD)
         lengths_s += own_s
         weights += [rate * length_s for length_s in own_s]
-    scale = mean_tokens * N_CLIPS / sum(weights[:N_CLIPS])
+    scale = MEAN_TOKENS * N_CLIPS / sum(weights[:N_CLIPS])
     for _ in range(N_ROUNDS):
         n_tokens = [min(max(round(scale * weight), MIN_TOKENS), MAX_TOKENS) for weight in weights[:N_CLIPS]]
-        scale *= mean_tokens * N_CLIPS / sum(n_tokens)
+        scale *= MEAN_TOKENS * N_CLIPS / sum(n_tokens)
     return list(zip(lengths_s[:N_CLIPS], n_tokens, strict=True))
 
 

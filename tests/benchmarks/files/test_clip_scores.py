@@ -142,7 +142,6 @@ def test_detected_languages_are_those_of_the_manifest_or_wrong() -> None:
             result(CLIPS[5], "uno dos", languages=("es",)),
             result(second, "un", languages=("es",)),
             result(CLIPS[1], "over", languages=("de",)),
-        ],
-        frozenset({"human-multilingual"}),
+        ]
     )
     assert (found.files, found.right, found.wrong) == (2, 1, {"g": "pt → es"})
