@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry
 
+from tests.app.dialects.made_events import utterance
 from tutti_server.app.live.latency import ARRIVALS_KEPT_S, Arrivals, LatencyRecorder
 from tutti_server.app.service.metrics import LatencyMetrics
 from tutti_server.app.session.messages import events
@@ -37,18 +38,7 @@ def test_delays_end_with_the_sending_of_text() -> None:
         interim = events.Interim(utterance=0, channel=0, start_s=0.5, end_s=2.0, stable="", tail="one")
         latency.event_sent(interim)
     now = 6.0
-    latency.event_sent(
-        events.Utterance(
-            utterance=0,
-            channel=0,
-            start_s=0.5,
-            end_s=3.0,
-            text="one",
-            uncovered=(),
-            final_until_s=3.0,
-            resume_from_s=(3.0,),
-        )
-    )
+    latency.event_sent(utterance("one", 0.5, 3.0))
     measured = {
         name: [registry.get_sample_value(f"tutti_{name}_seconds_{suffix}") for suffix in ("count", "sum")]
         for name in ("first_text", "interim_lag", "final_latency")

@@ -6,52 +6,22 @@ import pytest
 
 from benchmarks.live.captions import SpokenWord
 from benchmarks.live.live_text import LiveText, UtteranceText, measure, measure_utterance, n_lost
+from tests.app.dialects.made_events import segment, utterance
 from tutti_server.app.errors import SessionError
 from tutti_server.app.session.messages import events
-from tutti_server.engine import api
 
 
 def interim(utterance: int, stable: str, tail: str) -> events.Interim:
     return events.Interim(utterance=utterance, channel=0, start_s=0.0, end_s=1.0, stable=stable, tail=tail)
 
 
-def segment(text: str) -> events.Segment:
-    source = api.Segment(
-        start_s=0.0, end_s=1.0, text=text, tokens=(), avg_logprob=0.0, compression_ratio=1.0, no_speech_prob=0.0
-    )
-    return events.Segment(
-        utterance=0,
-        id=0,
-        channel=0,
-        start_s=0.0,
-        end_s=1.0,
-        text=text,
-        language="en",
-        source=source,
-        window_start_s=0.0,
-    )
-
-
-def utterance(text: str, start_s: float = 0.0) -> events.Utterance:
-    return events.Utterance(
-        utterance=0,
-        channel=0,
-        start_s=start_s,
-        end_s=1.0,
-        text=text,
-        uncovered=(),
-        final_until_s=1.0,
-        resume_from_s=(1.0,),
-    )
-
-
 def test_text_grows_with_the_events() -> None:
     """A segment does not hide what an interim showed behind it; utterances stand in their order."""
     live = LiveText()
     live.on_event(1.0, interim(0, "one", " two three"))
-    live.on_event(2.0, segment("one two"))
+    live.on_event(2.0, segment("one two", 0.0, 1.0))
     live.on_event(3.0, interim(1, "", "four"))
-    live.on_event(4.0, utterance("one two five"))
+    live.on_event(4.0, utterance("one two five", 0.0, 1.0))
     shown = [(each.arrived_at, each.stable.strip(), each.shown.strip()) for each in live.captions]
     assert shown == [
         (1.0, "one", "one two three"),
@@ -67,9 +37,9 @@ def test_an_interim_has_the_segments_before_it() -> None:
     """So text that became final is not taken for text that was lost."""
     live = LiveText()
     live.on_event(1.0, interim(0, "one two", " three"))
-    live.on_event(2.0, segment("one two"))
+    live.on_event(2.0, segment("one two", 0.0, 1.0))
     live.on_event(3.0, interim(0, " three", " four"))
-    live.on_event(4.0, utterance("one two three four"))
+    live.on_event(4.0, utterance("one two three four", 0.0, 1.0))
     assert measure(live, ()).n_changed == 0
 
 
@@ -78,7 +48,7 @@ def test_each_spoken_word_is_timed() -> None:
     live = LiveText()
     live.on_event(1.0, interim(0, "", "one two"))
     live.on_event(2.0, interim(0, "one", " too"))
-    live.on_event(3.0, utterance("one two"))
+    live.on_event(3.0, utterance("one two", 0.0, 1.0))
     spoken = [SpokenWord("one", 0.0, 0.5), SpokenWord("two", 0.5, 1.0), SpokenWord("three", 1.0, 1.5)]
     found = measure(live, spoken)
     assert found.shown_s == [0.5, 2.0, math.inf]

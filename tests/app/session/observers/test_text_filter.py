@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.app.dialects import made_events
 from tests.fakes import segment
 from tutti_server.app.session.messages import events
 from tutti_server.app.session.observers.text_filter import TextFilter
@@ -72,35 +73,12 @@ class Speaker:
         self._n_words += len(words)
         self._n_segments += 1
         self._text += text
-        self._send(
-            events.Segment(
-                utterance=0,
-                id=self._n_segments - 1,
-                channel=0,
-                start_s=start_s,
-                end_s=self._n_words * WORD_S,
-                text=text,
-                language="en",
-                source=segment(text),
-                window_start_s=0.0,
-                words=words if has_words else (),
-                goes_on=True,
-            )
-        )
+        shown = words if has_words else ()
+        options = {"id": self._n_segments - 1, "source": segment(text), "words": shown, "goes_on": True}
+        self._send(made_events.segment(text, start_s, self._n_words * WORD_S, **options))
 
     def end(self) -> None:
-        self._send(
-            events.Utterance(
-                utterance=0,
-                channel=0,
-                start_s=0.0,
-                end_s=self._n_words * WORD_S,
-                text=self._text,
-                uncovered=(),
-                final_until_s=self._n_words * WORD_S,
-                resume_from_s=(self._n_words * WORD_S,),
-            )
-        )
+        self._send(made_events.utterance(self._text, 0.0, self._n_words * WORD_S))
         self._text = ""
 
     @property
