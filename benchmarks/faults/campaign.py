@@ -40,6 +40,8 @@ class Service(Protocol):
 
 
 ServiceT = TypeVar("ServiceT", bound=Service)
+Faults = Mapping[str, tuple[Callable[[ServiceT, Random], Awaitable[None]], float]]
+"""Faults of processes, with how often each is chosen, as a share of the sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,23 +49,23 @@ class Plan:
     """What a campaign does."""
 
     recordings: Sequence[Recording]
-    files: Mapping[str, Path]
+    files: Mapping[str, Path] = field(default_factory=dict)
     """The recordings as files for uploads, by name."""
     n_sessions: int
     """Live sessions at the same time, each with its own network."""
-    n_uploads: int
+    n_uploads: int = 0
     """Uploads at the same time, past the faulty networks."""
     speed: float = 1.0
     """Speed of the audio, as a multiple of the pace of speech."""
-    n_cuts: int
+    n_cuts: int = 0
     """How many cuts there must be. New sessions begin until then."""
     n_process_faults: int
     """How many faults of processes must happen."""
-    cut_every_s: float
+    cut_every_s: float = 1.0
     """Mean time between two faults of the network of one session, in seconds."""
     process_fault_every_s: float
     """Mean time from one fault of a process, mended, to the next, in seconds."""
-    seed: int
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ async def undisturbed_files(url: str, plan: Plan) -> dict[str, list[TimedWord]]:
 async def run_campaign(
     service: ServiceT,
     plan: Plan,
-    faults: Mapping[str, tuple[Callable[[ServiceT, Random], Awaitable[None]], float]],
+    faults: Faults[ServiceT],
     on_progress: Callable[[CampaignLog], None],
 ) -> CampaignLog:
     """Run sessions while faults happen, until there were enough faults and every session has ended.
@@ -149,7 +151,7 @@ async def run_campaign(
     Args:
         service: the service, which runs.
         plan: what the campaign does.
-        faults: the faults of processes, with how often each is chosen, as a share of the sum.
+        faults: the faults of processes.
         on_progress: called after each session.
     """
     log = CampaignLog()
@@ -195,7 +197,7 @@ async def _break_network(proxy: FaultyProxy, number: int, plan: Plan, log: Campa
 async def _break_processes(
     service: ServiceT,
     plan: Plan,
-    faults: Mapping[str, tuple[Callable[[ServiceT, Random], Awaitable[None]], float]],
+    faults: Faults[ServiceT],
     log: CampaignLog,
 ) -> None:
     random = Random(f"{plan.seed} processes")

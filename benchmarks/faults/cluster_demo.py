@@ -31,14 +31,9 @@ def main(seconds: float) -> None:
     """Kill a node of a Ray cluster while eight people speak, and compare every word."""
     plan = Plan(
         recordings=load_bundled(seconds, N_SESSIONS),
-        files={},
         n_sessions=N_SESSIONS,
-        n_uploads=0,
-        n_cuts=0,
         n_process_faults=1,
-        cut_every_s=1.0,
         process_fault_every_s=8.0,
-        seed=0,
     )
     out = console()
     out.print(f"Starting {N_NODES} Ray nodes on this machine, each with an engine and a gateway …")

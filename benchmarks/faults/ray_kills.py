@@ -12,16 +12,15 @@ reported, or if a session failed.
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from benchmarks import machine, report
-from benchmarks.faults.campaign import Plan, locate_differences, run_campaign, undisturbed
-from benchmarks.faults.ray_service import HEAD_FAULTS, RAY_FAULTS, RayFault, RayService, ray_service
-from benchmarks.faults.service_faults import noise, print_progress, summarise, tables
+from benchmarks.faults import service_faults
+from benchmarks.faults.campaign import Faults, Plan
+from benchmarks.faults.ray_service import HEAD_FAULTS, RAY_FAULTS, RayService, ray_service
 from benchmarks.options import benchmark_command, result_options
 from benchmarks.recordings import load_bundled
 from tutti_server.app.service.settings import Settings
@@ -52,17 +51,13 @@ def main(
     """Kill parts of a Ray cluster, and compare every word with an undisturbed run."""
     plan = Plan(
         recordings=load_bundled(seconds, sessions),
-        files={},
         n_sessions=sessions,
-        n_uploads=0,
-        n_cuts=0,
         n_process_faults=kills,
-        cut_every_s=1.0,
         process_fault_every_s=every_s,
         seed=seed,
     )
     result = {**machine.describe(), **run(plan, nodes, kills_head)}
-    report.show(tables(result), result, as_markdown=markdown, path=path)
+    report.show(service_faults.tables(result), result, as_markdown=markdown, path=path)
     if not result["holds"]:
         sys.exit(1)
 
@@ -74,13 +69,9 @@ def run(plan: Plan, n_nodes: int, kills_head: bool) -> dict[str, Any]:
         return asyncio.run(compare(service, plan, faults))
 
 
-async def compare(service: RayService, plan: Plan, faults: Mapping[str, tuple[RayFault, float]]) -> dict[str, Any]:
-    """Run the campaign with these faults, after two undisturbed runs. Returns the figures."""
-    expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
-    log = await run_campaign(service, plan, faults, print_progress)
-    found = locate_differences(log, expected, plan.speed)
-    result = summarise(log, found, noise(expected, again), {"done": 0, "different": [], "failures": []})
-    return {**result, "n_added_nodes": service.n_added_nodes}
+async def compare(service: RayService, plan: Plan, faults: Faults[RayService]) -> dict[str, Any]:
+    """As in `service_faults`, with the nodes that were added because Ray found no room."""
+    return {**await service_faults.compare(service, plan, faults), "n_added_nodes": service.n_added_nodes}
 
 
 def campaign_settings(n_sessions: int) -> Settings:

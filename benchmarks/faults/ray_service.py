@@ -11,7 +11,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from random import Random
@@ -21,6 +21,7 @@ import click
 import httpx
 
 from benchmarks import machine
+from benchmarks.faults.campaign import Faults
 from benchmarks.server import PROBE_S, free_port, running_process
 from tutti_server.app.service.settings import Settings
 
@@ -308,16 +309,14 @@ async def roll_out(service: RayService, random: Random) -> None:
     await service.scale(service.n_nodes)
 
 
-RayFault = Callable[[RayService, Random], Awaitable[None]]
-RAY_FAULTS: Mapping[str, tuple[RayFault, float]] = {
+RAY_FAULTS: Faults[RayService] = {
     "engine killed": (kill_engine, 3.0),
     "gateway killed": (kill_gateway, 3.0),
     "proxy killed": (kill_proxy, 1.0),
     "node killed": (kill_node, 2.0),
     "rolled out": (roll_out, 1.0),
 }
-"""The faults, with how often each is chosen, as a share of the sum."""
-HEAD_FAULTS: Mapping[str, tuple[RayFault, float]] = {"head killed": (kill_head, 1.0)}
+HEAD_FAULTS: Faults[RayService] = {"head killed": (kill_head, 1.0)}
 """Faults that a cluster with Redis behind its head survives."""
 
 

@@ -24,8 +24,10 @@ import click
 from benchmarks import machine, report
 from benchmarks.faults.campaign import (
     CampaignLog,
+    Faults,
     LocatedDifference,
     Plan,
+    ServiceT,
     locate_differences,
     run_campaign,
     undisturbed,
@@ -102,11 +104,16 @@ def main(
 
 
 async def run(plan: Plan, arguments: Sequence[str], service_log: Path) -> dict[str, Any]:
-    """Run the campaign against a new service, after two undisturbed runs. Returns the figures."""
+    """Run the campaign against a new service. Returns the figures."""
     async with disturbed_service(arguments, service_log) as service:
-        expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
-        expected_files = await undisturbed_files(service.url, plan)
-        log = await run_campaign(service, plan, PROCESS_FAULTS, print_progress)
+        return await compare(service, plan, PROCESS_FAULTS)
+
+
+async def compare(service: ServiceT, plan: Plan, faults: Faults[ServiceT]) -> dict[str, Any]:
+    """Run the campaign with these faults of processes, after two undisturbed runs. Returns the figures."""
+    expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
+    expected_files = await undisturbed_files(service.url, plan)
+    log = await run_campaign(service, plan, faults, print_progress)
     found = locate_differences(log, expected, plan.speed)
     return summarise(log, found, noise(expected, again), upload_differences(log, expected_files))
 

@@ -26,13 +26,9 @@ def test_no_word_is_lost_or_repeated() -> None:
     """An engine and a gateway are killed in the middle of speech; every word comes once."""
     plan = Plan(
         recordings=load_bundled(8.0, 3),
-        files={},
         n_sessions=3,
-        n_uploads=0,
         speed=2.0,
-        n_cuts=0,
         n_process_faults=2,
-        cut_every_s=1.0,
         process_fault_every_s=1.0,
         seed=1,
     )
