@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
@@ -25,13 +24,8 @@ from benchmarks.files.systems import (
     Unavailable,
 )
 from benchmarks.recordings import REPOSITORY
+from tests.benchmarks.files.test_clip_scores import clip
 from tests.small_model import SMALL_MODEL
-
-
-def clip(name: str, kind: str, *texts: str, language: str = "en", seconds: float = 1.0) -> Clip:
-    quiet = np.zeros(round(16000 * seconds), np.int16)
-    return Clip(name=name, kind=kind, channels=tuple(quiet for _ in texts), texts=texts, language=language)
-
 
 CLIPS = [
     clip("a", "human-read", "red green blue white"),

@@ -13,6 +13,7 @@ from benchmarks import stability
 from benchmarks.files.labelled_clips import Clip
 from benchmarks.live.live_text import ReaderFigures
 from benchmarks.live.text_runs import Mode, ModeResult, run_clip
+from tests.benchmarks.files.test_clip_scores import clip
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.messages import commands
@@ -22,11 +23,6 @@ SPEECH = np.concatenate((silence(0.3), speech(NUMBERS), silence(1.0)))
 MODES = stability.parse_modes("agreement,none", "1")
 AGREEMENT, NONE, FILE = MODES
 ENDPOINTING = commands.Endpointing()
-
-
-def clip(name: str, kind: str, text: str, seconds: float = 1.0) -> Clip:
-    quiet = np.zeros(round(16000 * seconds), np.int16)
-    return Clip(name=name, kind=kind, channels=(quiet,), texts=(text,))
 
 
 async def test_a_clip_runs_live_and_as_a_file() -> None:
@@ -68,7 +64,7 @@ def run(*arguments: str) -> Result:
 
 def test_policies_stand_beside_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Errors, the difference from files with as many beams, what readers saw, invented words, and errors by kind."""
-    clips = [clip("a", "human-read", "red green blue white"), clip("b", "nonspeech", "", 3.0)]
+    clips = [clip("a", "human-read", "red green blue white"), clip("b", "nonspeech", "", seconds=3.0)]
     saw = ReaderFigures(
         n_utterances=2,
         n_words=4,

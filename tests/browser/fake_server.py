@@ -52,6 +52,11 @@ def final(text: str, utterance: int = 0, start_s: float = 0.2) -> list[Message]:
     return [segment, {"type": "utterance", **place, "text": text, **done}]
 
 
+def translation(text: str, utterance: int = 0, start_s: float = 0.2, end_s: float = 1.1) -> Message:
+    span = {"start_s": start_s, "end_s": end_s, "translated_until_s": [start_s]}
+    return {"type": "translation", "utterance": utterance, "channel": 0, **span, "language": "de", "text": text}
+
+
 @dataclass
 class Step:
     """Messages that the server sends when it has received a certain length of sound."""

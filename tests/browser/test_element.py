@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.browser.axe import violations
 from tests.browser.chromium import OpenWindow, Page
 from tests.browser.fake_room import INSIDE, FakeRoom, lines, wait_inside
-from tests.browser.fake_server import Message, Step, final, interim, serve, speech_started
+from tests.browser.fake_server import Message, Step, final, interim, serve, speech_started, translation
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -60,11 +60,6 @@ async def apply(page: Page, *events: Message) -> None:
 async def set_attributes(page: Page, **attributes: str) -> None:
     for name, value in attributes.items():
         await page.evaluate(f"captions.setAttribute('{name.replace('_', '-')}', {json.dumps(value)})")
-
-
-def translation(text: str, utterance: int = 0, language: str = "de") -> Message:
-    place = {"utterance": utterance, "channel": 0, "start_s": 0.2, "end_s": 1.1}
-    return {"type": "translation", **place, "language": language, "text": text}
 
 
 async def test_recorded_events_become_lines_and_each_final_is_said_once(page: Page) -> None:
@@ -167,7 +162,7 @@ async def test_translations_stand_under_the_original_or_in_its_place(page: Page)
     """Readers of a translation hear it, and get the original of a line whose translation does not come."""
     spoken = f"[...{INSIDE}.querySelectorAll('.spoken p')].map((p) => [p.lang, p.textContent])"
     await set_attributes(page, language="de")
-    await apply(page, *final("Hello."), translation("Hallo."), translation("Bonjour.", language="fr"))
+    await apply(page, *final("Hello."), translation("Hallo."), translation("Bonjour.") | {"language": "fr"})
     assert await lines(page) == ["Hello.\nHallo."]
     assert await page.evaluate(spoken) == [["de", "Hallo."]]
     await set_attributes(page, show="translation")

@@ -13,7 +13,7 @@ import pytest
 from tests.browser.conftest import OpenBrowser
 from tests.browser.fake_calls import FakeCalls, as_file, drop, said
 from tests.browser.fake_room import FakeRoom, wait_inside
-from tests.browser.fake_server import FakeServer, Message, Step, final, interim, serve, speech_started
+from tests.browser.fake_server import FakeServer, Message, Step, final, interim, serve, speech_started, translation
 from tests.browser.page import BrowserPage
 from tests.browser.test_page_features import open_with
 from tutti_server.app.files.call_record import make_record
@@ -51,17 +51,12 @@ SHOWN = """(() => {
 """How often a page shows a text."""
 
 
-def translation(utterance: int) -> Message:
-    place = {"utterance": utterance, "channel": 0, "start_s": 0.2, "end_s": 1.1}
-    return {"type": "translation", **place, "language": "de", "text": HOSTILE, "translated_until_s": [1.1]}
-
-
 def speech() -> list[Message]:
     """What a speaker says, with hostile text in each place for text."""
     segment, utterance = final(HOSTILE)
     segment |= {"speaker": HOSTILE, "language": HOSTILE}
     warning = {"type": "warning", "code": HOSTILE, "message": HOSTILE}
-    return [segment, utterance, translation(0), warning, speech_started(1), interim(HOSTILE, HOSTILE, 1)]
+    return [segment, utterance, translation(HOSTILE), warning, speech_started(1), interim(HOSTILE, HOSTILE, 1)]
 
 
 async def check(page: BrowserPage, n: int, text: str = HOSTILE) -> None:

@@ -11,7 +11,17 @@ import pytest
 
 from tests.browser.chromium import OpenWindow, Page
 from tests.browser.fake_calls import RECORD, FakeCalls, as_file, drop
-from tests.browser.fake_server import MODEL, FakeServer, Message, Step, final, interim, serve, speech_started
+from tests.browser.fake_server import (
+    MODEL,
+    FakeServer,
+    Message,
+    Step,
+    final,
+    interim,
+    serve,
+    speech_started,
+    translation,
+)
 from tests.browser.test_page import LINES, message, state
 from tutti_server.app.server.routes import STATIC
 
@@ -370,11 +380,6 @@ async def test_the_language_of_the_last_visit_is_heard_although_the_model_is_kno
 async def clear(page: Page) -> None:
     await page.click("#save")
     await page.click("#clear")
-
-
-def translation(text: str, utterance: int, start_s: float = 0.2, end_s: float = 1.1) -> Message:
-    place = {"utterance": utterance, "channel": 0, "start_s": start_s, "end_s": end_s}
-    return {"type": "translation", **place, "language": "de", "text": text, "translated_until_s": [start_s]}
 
 
 async def check_news_of_cleared_lines(page: Page, server: FakeServer) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from tests.browser.axe import violations
 from tests.browser.chromium import Page
-from tests.browser.fake_server import MODEL, FakeServer, Step, final, interim, speech_started
+from tests.browser.fake_server import MODEL, FakeServer, Step, final, interim, speech_started, translation
 from tests.browser.test_page import LINES, message, state
-from tests.browser.test_page_features import open_with, press, translation
+from tests.browser.test_page_features import open_with, press
 
 pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(900)]
 

@@ -8,7 +8,7 @@ import pytest_asyncio
 from tests.browser.axe import violations
 from tests.browser.chromium import OpenWindow, Page
 from tests.browser.fake_room import INSIDE, FakeRoom, lines, wait_inside
-from tests.browser.fake_server import Message, final, interim, serve
+from tests.browser.fake_server import final, interim, serve, translation
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
@@ -40,11 +40,6 @@ async def page(browser: Page, room: FakeRoom) -> AsyncIterator[Page]:
 
 async def read(page: Page, room: FakeRoom, options: str = "") -> None:
     await page.open(f"{room.url}/captions/choir{options}")
-
-
-def translation(text: str, utterance: int = 0) -> Message:
-    place = {"utterance": utterance, "channel": 0, "start_s": 0.2, "end_s": 1.1}
-    return {"type": "translation", **place, "language": "de", "text": text}
 
 
 async def test_a_reader_gets_what_was_said_and_then_what_is_said(page: Page, room: FakeRoom) -> None:

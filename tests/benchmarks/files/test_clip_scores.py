@@ -9,11 +9,10 @@ from benchmarks.files.labelled_clips import Clip
 from benchmarks.files.systems import ChannelResult, ClipResult, TimedWord
 from benchmarks.scoring import WordErrors
 
-QUIET = np.zeros(16000, np.int16)
 
-
-def clip(name: str, kind: str, *texts: str, language: str = "en") -> Clip:
-    return Clip(name=name, kind=kind, channels=tuple(QUIET for _ in texts), texts=texts, language=language)
+def clip(name: str, kind: str, *texts: str, language: str = "en", seconds: float = 1.0) -> Clip:
+    quiet = np.zeros(round(16_000 * seconds), np.int16)
+    return Clip(name=name, kind=kind, channels=tuple(quiet for _ in texts), texts=texts, language=language)
 
 
 def result(of: Clip, *texts: str, languages: tuple[str | None, ...] = ()) -> ClipResult:
