@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import MODEL, LevelDetector, decode, done, pcm, said, segment, silence, speech, word
-from tutti_server.app.errors import IdleTimeout, LimitExceeded
+from tutti_server.app.errors import IdleTimeout, LimitExceeded, SessionError
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.effects import Close, Submit
 from tutti_server.app.session.messages import commands, events
@@ -724,11 +724,19 @@ def test_an_utterance_never_ends_inside_the_next_word(pause_ms: int) -> None:
     assert bench.text() == said([1, 2, 3, 4, 5, 6])
 
 
-def test_the_audio_so_far_is_made_final_before_the_server_ends_a_session() -> None:
+@pytest.mark.parametrize(
+    ("resumes", "error"),
+    [
+        (False, IdleTimeout("no message for 60 s")),
+        # A client could not resume after this error.
+        (True, LimitExceeded("too_big", "too large", 1009)),
+    ],
+)
+def test_the_audio_so_far_is_made_final_before_the_server_ends_a_session(resumes: bool, error: SessionError) -> None:
     """A client that breaks a limit still gets the text of the audio before."""
-    bench = Bench()
+    bench = Bench(replace(START, resumes=resumes))
     bench.feed(speech([1, 2, 3, 4]), answer=False)
-    bench.perform(bench.session.end(IdleTimeout("no message for 60 s")))
+    bench.perform(bench.session.end(error))
     assert not bench.closes
     bench.give(commands.Flush("late"))
     bench.give(commands.Audio(pcm(speech([5, 6]))))
@@ -736,18 +744,8 @@ def test_the_audio_so_far_is_made_final_before_the_server_ends_a_session() -> No
     check_promises(bench)
     assert bench.text() == said([1, 2, 3, 4])
     assert bench.of(events.Flushed) == [events.Flushed("late")]
-    assert bench.events[-1] == events.Failure("idle", "no message for 60 s", True)
-    assert [close.code for close in bench.closes] == [1008]
-
-
-def test_a_client_that_resumes_and_breaks_another_limit_gets_its_text() -> None:
-    """It could not resume after this error, so its audio becomes final."""
-    bench = Bench(replace(START, resumes=True))
-    bench.feed(speech([1, 2, 3, 4]), answer=False)
-    bench.perform(bench.session.end(LimitExceeded("too_big", "too large", 1009)))
-    bench.answer_all()
-    assert bench.text() == said([1, 2, 3, 4])
-    assert [close.code for close in bench.closes] == [1009]
+    assert bench.events[-1] == events.Failure(error.code, str(error), True)
+    assert [close.code for close in bench.closes] == [error.close_code]
 
 
 @pytest.mark.parametrize("is_open", [True, False])

@@ -47,18 +47,11 @@ def test_stable_text_taken_back_is_counted() -> None:
     assert latencies.n_taken_back == 1
 
 
-def latencies_of(
-    seen_s: list[float], shown_s: list[float], stable_s: list[float], n_revised: int, n_taken_back: int
-) -> WordLatencies:
-    return WordLatencies(
-        seen_s=seen_s, shown_s=shown_s, stable_s=stable_s, n_revised=n_revised, n_taken_back=n_taken_back
-    )
-
-
 def test_latencies_add_up() -> None:
-    total = latencies_of([1.0], [2.0], [3.0], 1, 0)
-    total.add(latencies_of([4.0], [5.0], [6.0], 2, 1))
-    assert total == latencies_of([1.0, 4.0], [2.0, 5.0], [3.0, 6.0], 3, 1)
+    total = WordLatencies(seen_s=[1.0], shown_s=[2.0], stable_s=[3.0], n_revised=1)
+    total.add(WordLatencies(seen_s=[4.0], shown_s=[5.0], stable_s=[6.0], n_revised=2, n_taken_back=1))
+    expected = {"seen_s": [1.0, 4.0], "shown_s": [2.0, 5.0], "stable_s": [3.0, 6.0]}
+    assert total == WordLatencies(**expected, n_revised=3, n_taken_back=1)
 
 
 def test_of_equal_places_the_earlier_is_taken() -> None:
