@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 async def create_job(request: HttpRequest) -> Response:
     """Take in a recording, or the address of one. The answer comes at once; `202`, or `200` for a job sent before."""
-    service, jobs, client = _admitted(request)
+    service: Service = request.app.state.service
     upload = Upload(request, service.settings)
     try:
+        jobs, client = _admitted(request)
         key = wire.idempotency_key(request.headers.get("idempotency-key"))
         async with service.access.limits.upload(client.key, "job"):
             with service.admission.upload(service.access.holder(client)):
@@ -62,7 +63,7 @@ async def _created(service: Service, jobs: "JobService", form: FormData, client:
 
 async def list_jobs(request: HttpRequest) -> Response:
     """The jobs of this key, the newest first."""
-    _, jobs, client = _admitted(request)
+    jobs, client = _admitted(request)
     query = request.query_params
     n = wire.limit(query.get("limit"))
     state = wire.listed_state(query.get("status"))
@@ -74,13 +75,13 @@ async def list_jobs(request: HttpRequest) -> Response:
 
 async def retrieve_job(request: HttpRequest) -> Response:
     """What has become of a job."""
-    _, jobs, client = _admitted(request)
+    jobs, client = _admitted(request)
     return JSONResponse(wire.job_json(await _found(jobs, request.path_params["id"], client.account)))
 
 
 async def job_result(request: HttpRequest) -> Response:
     """What a job has made, in the format that its client has chosen."""
-    _, jobs, client = _admitted(request)
+    jobs, client = _admitted(request)
     job = await _found(jobs, request.path_params["id"], client.account)
     result = await jobs.result(job.id) if job.state == "done" else None
     if result is None:
@@ -91,7 +92,7 @@ async def job_result(request: HttpRequest) -> Response:
 
 async def cancel_job(request: HttpRequest) -> Response:
     """Cancel a job. One that has ended stays as it is."""
-    _, jobs, client = _admitted(request)
+    jobs, client = _admitted(request)
     job = await jobs.cancel(request.path_params["id"], client.account)
     if job is None:
         raise _not_found(request.path_params["id"])
@@ -100,22 +101,22 @@ async def cancel_job(request: HttpRequest) -> Response:
 
 async def delete_job(request: HttpRequest) -> Response:
     """Forget a job with its recording and its result, whatever its state."""
-    _, jobs, client = _admitted(request)
+    jobs, client = _admitted(request)
     id_ = request.path_params["id"]
     if not await jobs.remove(id_, client.account):
         raise _not_found(id_)
     return JSONResponse({"id": id_, "object": "job", "deleted": True})
 
 
-def _admitted(request: HttpRequest) -> "tuple[Service, JobService, Client]":
-    """The service, its jobs and the client. Refuses what does not depend on the body."""
+def _admitted(request: HttpRequest) -> "tuple[JobService, Client]":
+    """The jobs of the service and the client. Refuses what does not depend on the body."""
     service: Service = request.app.state.service
     client = authorized(service.access.client(header_key(request.headers), "jobs"))
     jobs = accounts_of(request).jobs
     if jobs is None:
         message = "this server takes in no jobs; its operator can set TUTTI_JOBS"
         raise RequestError(404, message, code="no_jobs")
-    return service, jobs, client
+    return jobs, client
 
 
 async def _found(jobs: "JobService", id_: str, owner: str, param: str = "id") -> Job:

@@ -237,6 +237,14 @@ async def test_a_server_without_jobs_says_so(serve: Any, http: httpx.AsyncClient
     assert not (tmp_path / "state").exists()
 
 
+async def test_a_client_that_is_refused_at_once_reads_why(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    """It is let finish sending, also where the connection ends then, as those of many proxies do."""
+    server = await serve_jobs(api_keys="k", job_workers=0)
+    large = {"file": bytes(20_000_000)}
+    refused = await http.post(f"{server.http}/v1/jobs", files=large, headers={"Connection": "close"})
+    assert refused.status_code == 401
+
+
 async def test_a_stopping_gateway_gives_its_jobs_back(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
     """Another one does them, and the attempt does not count."""
     transcriber = HoldingTranscriber()
