@@ -13,6 +13,8 @@ from tutti_server.app.dialects.call_streams.wire import (
     Call,
     CallSink,
     call_id,
+    given,
+    merged,
     own_parameters,
     parameters_in,
     start_command,
@@ -159,12 +161,12 @@ class AudioHook(CallStream):
         if self._client.organization is not None and organization != self._client.organization:
             raise BadStart("organizationId", "that of the header Audiohook-Organization-Id", organization)
         conversation = call_id("conversationId", parameters.get("conversationId"))
-        options = {**_options(parameters), **self._client.parameters}
+        options = merged(_options(parameters), self._client.parameters)
         media = choose_media(parameters.get("media"))
         if conversation != NO_CONVERSATION:
-            shown = own_parameters({**_participant(parameters), **options}, KNOWN)
+            shown = own_parameters(merged(_participant(parameters), options), KNOWN)
             self._sink.begin(Call(conversation, self._messages.id, tuple(media["channels"]), shown))
-        sends_transcripts = understood(options.get("transcripts", "").strip() or "true", is_boolean)
+        sends_transcripts = understood(given(options, "transcripts", "true"), is_boolean)
         if not is_boolean(sends_transcripts):
             raise BadStart("transcripts", "true or false", options["transcripts"])
         command = start_command(options, AudioFormat("mulaw", SAMPLE_RATE, len(media["channels"])))
@@ -277,9 +279,8 @@ def _are_channels(channels: Sequence[object]) -> bool:
 
 def _options(parameters: Mapping[str, Any]) -> dict[str, str]:
     """The options that a client sends in `open`: the language, and texts in the configuration of the integration."""
-    config = parameters_in("customConfig", parameters.get("customConfig") or {})
-    language = _language(parameters.get("language"))
-    return ({"language": language} if language else {}) | config
+    language = _language(parameters.get("language")) or ""
+    return merged({"language": language}, parameters_in("customConfig", parameters.get("customConfig") or {}))
 
 
 def _participant(parameters: Mapping[str, Any]) -> dict[str, str]:

@@ -123,6 +123,15 @@ def test_the_configuration_of_the_integration_has_options_and_the_address_wins()
     assert (start.endpointing.silence_ms, start.words) == (700, True)
 
 
+def test_an_empty_text_takes_no_option_away() -> None:
+    """A template of the configuration, or of the address, gives one where it has no value."""
+    config = {"language": "", "words": "true", "ani": ""}
+    sink = FakeSink()
+    (start,) = hook(sink, language=" ", words="")("open", {**OPEN, "customConfig": config})
+    assert (start.language, start.words) == ("en", True)
+    assert sink.calls[0].parameters["ani"] == "+1-555-555-1234"
+
+
 @supported("audiohook", "connection probe")
 def test_a_probe_is_answered_and_is_no_call() -> None:
     sink = FakeSink()
