@@ -8,7 +8,7 @@
 export function toSrt(segments) {
     // SubRip has no way to escape an arrow.
     return cues(segments, ",")
-        .map(([times, text], index) => `${index + 1}\n${times}\n${text.replaceAll("-->", "->")}\n\n`)
+        .map(([times, text], index) => `${index + 1}\n${times}\n${text.replace(/-{2,}>/g, "->")}\n\n`)
         .join("");
 }
 /** The segments as WebVTT. */

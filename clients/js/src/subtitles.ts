@@ -14,7 +14,7 @@ export type Subtitle = Pick<SegmentEvent, "start_s" | "end_s" | "text">;
 export function toSrt(segments: Iterable<Subtitle>): string {
   // SubRip has no way to escape an arrow.
   return cues(segments, ",")
-    .map(([times, text], index) => `${index + 1}\n${times}\n${text.replaceAll("-->", "->")}\n\n`)
+    .map(([times, text], index) => `${index + 1}\n${times}\n${text.replace(/-{2,}>/g, "->")}\n\n`)
     .join("");
 }
 

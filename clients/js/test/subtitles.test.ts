@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { toSrt, toVtt } from "../src/index.js";
 
 const SEGMENTS = [
-  { start_s: 3725, end_s: 3725, text: " Later --> <b>&" },
+  { start_s: 3725, end_s: 3725, text: " Later ---> <b>&" },
   { start_s: 0.12, end_s: 1.5, text: " Hello\nthere." },
   { start_s: 2, end_s: 3, text: " " },
 ];
@@ -16,6 +16,6 @@ test("SRT is numbered and in the order of time", () => {
 test("WebVTT is escaped", () => {
   expect(toVtt(SEGMENTS)).toBe(
     "WEBVTT\n\n00:00:00.120 --> 00:00:01.500\nHello there.\n\n" +
-      "01:02:05.000 --> 01:02:05.001\nLater --&gt; &lt;b&gt;&amp;\n\n",
+      "01:02:05.000 --> 01:02:05.001\nLater ---&gt; &lt;b&gt;&amp;\n\n",
   );
 });

@@ -7,6 +7,7 @@ srt`) cut long segments too. Source of the syntax: W3C, "WebVTT: The Web Video T
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Iterator
 
 from tutti.messages import Segment
@@ -16,7 +17,7 @@ def to_srt(segments: Iterable[Segment]) -> str:
     """The segments as SubRip."""
     # SubRip has no way to escape an arrow.
     return "".join(
-        f"{number}\n{_clock(start_ms, ',')} --> {_clock(end_ms, ',')}\n{text.replace('-->', '->')}\n\n"
+        f"{number}\n{_clock(start_ms, ',')} --> {_clock(end_ms, ',')}\n{re.sub('-{2,}>', '->', text)}\n\n"
         for number, (start_ms, end_ms, text) in enumerate(_cues(segments), 1)
     )
 

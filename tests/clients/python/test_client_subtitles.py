@@ -6,7 +6,7 @@ import tutti
 from tests.clients.python.client_fakes import make_segment
 
 SEGMENTS = [
-    replace(make_segment(" Later --> <b>&"), start_s=3725.0, end_s=3725.0),
+    replace(make_segment(" Later ---> <b>&"), start_s=3725.0, end_s=3725.0),
     make_segment(" Hello\nthere."),
     make_segment(" "),
 ]
@@ -21,5 +21,5 @@ def test_srt_is_numbered_and_in_order() -> None:
 def test_vtt_is_escaped() -> None:
     assert tutti.to_vtt(SEGMENTS) == (
         "WEBVTT\n\n00:00:00.120 --> 00:00:01.500\nHello there.\n\n"
-        "01:02:05.000 --> 01:02:05.001\nLater --&gt; &lt;b&gt;&amp;\n\n"
+        "01:02:05.000 --> 01:02:05.001\nLater ---&gt; &lt;b&gt;&amp;\n\n"
     )
