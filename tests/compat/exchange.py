@@ -6,7 +6,6 @@ the answers, `{"answer": message}` and `{"close": [code, reason]}`. The engine o
 """
 
 import json
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tests.fakes import MODEL, LevelDetector, decode, silence, speech
+from tests.fakes import decode, silence, speech
+from tests.talk import CONFIG, Decode, Talk
 from tutti_server.app.errors import LimitExceeded, SessionError
-from tutti_server.app.live.dialect import ClientMessage, Dialect, Preparation
+from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.session.core.effects import Cancel, Close, Effect, Send, Submit
+from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.core.options import SessionConfig
-from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import Session
-from tutti_server.engine import api
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -35,10 +32,6 @@ def golden(dialect: str) -> list[Path]:
     return sorted((GOLDEN / dialect).glob("*.json"))
 
 
-Decode = Callable[[api.Window], Iterable[api.EngineEvent]]
-"""The engine's events for a window."""
-
-
 @dataclass(frozen=True, slots=True)
 class Server:
     """The server behind a dialect."""
@@ -47,7 +40,7 @@ class Server:
     decode: Decode
 
 
-PLAIN = Server(SessionConfig(make_detector=LevelDetector), decode)
+PLAIN = Server(CONFIG, decode)
 """The fake engine as it is, without speculative finals."""
 
 
@@ -80,8 +73,7 @@ def exchange(
     Args:
         said: where the dialect itself puts what it tells others than its client, in steps of its own.
     """
-    talk = _Talk(dialect, said if said is not None else [], server)
-    talk.take(dialect.open())
+    talk = _Recording(dialect, said if said is not None else [], server)
     for step in steps:
         match step:
             case {"text": str(text)}:
@@ -95,63 +87,25 @@ def exchange(
     return talk.steps
 
 
-class _Talk:
+class _Recording(Talk):
+    """Notes what is said as steps."""
+
     def __init__(self, dialect: Dialect, steps: list[Step], server: Server) -> None:
         self.steps = steps
-        self._dialect = dialect
-        self._session = Session("s_0", MODEL, server.config)
-        self._decode = server.decode
-        self._windows: deque[Submit] = deque()
+        super().__init__(dialect, config=server.config, decode=server.decode)
 
     def hear(self, step: Step, messages: Iterable[str | bytes]) -> None:
         self.steps.append(step)
         for message in messages:
             try:
-                self.take(self._dialect.read(message))
+                self.say(message)
             except LimitExceeded as error:
-                self._perform(self._session.end(error))
+                self.perform(self.session.end(error))
             except SessionError as error:
-                self._perform(self._session.fail(error))
+                self.perform(self.session.fail(error))
 
-    def take(self, items: Iterable[ClientMessage]) -> None:
-        for item in items:
-            match item:
-                case events.Reply(text):
-                    self._answer(text)
-                case events.LateReply(make):
-                    for text in make():
-                        self._answer(text)
-                case events.Notice():
-                    self._perform([Send(item)])
-                case commands.Media():
-                    raise NotImplementedError("containers are decoded by the connection")
-                case Preparation():
-                    raise NotImplementedError("the connection prepares what it must")
-                case _:
-                    self._perform(self._session.receive(item))
-                    if isinstance(item, commands.Audio):
-                        self.take(self._dialect.audio_received(self._session.now_s))
-
-    def _perform(self, effects: list[Effect]) -> None:
-        self._carry_out(effects)
-        while self._windows:
-            submitted = self._windows.popleft()
-            for event in self._decode(submitted.window):
-                self._carry_out(self._session.engine_event(submitted.request_id, event))
-
-    def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Send(event):
-                    for text in self._dialect.write(event):
-                        self._answer(text)
-                case Submit():
-                    self._windows.append(effect)
-                case Cancel(request_id):
-                    self._windows = deque(each for each in self._windows if each.request_id != request_id)
-                case Close():
-                    close = self._dialect.close(effect)
-                    self.steps.append({"close": [close.code, close.reason]})
-
-    def _answer(self, text: str) -> None:
+    def note_message(self, text: str) -> None:
         self.steps.append({"answer": json.loads(text)})
+
+    def note_close(self, close: Close) -> None:
+        self.steps.append({"close": [close.code, close.reason]})
