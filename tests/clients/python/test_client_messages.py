@@ -1,28 +1,19 @@
 """Messages are parsed and encoded as the golden messages show."""
 
 import json
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
 
 from tests.clients.python.client_fakes import read_golden
 from tutti.errors import ProtocolError
-from tutti.fields import message_fields
+from tutti.fields import message_fields, read
 from tutti.messages import (
     EVENTS,
-    AudioFormat,
     Command,
-    Endpointing,
-    Flush,
-    KeepAlive,
-    Resume,
-    Room,
-    SpeakerLimit,
-    Start,
-    Stop,
     TextRules,
     UnknownEvent,
-    Untranslated,
     Utterance,
     encode_command,
     event_to_wire,
@@ -30,87 +21,16 @@ from tutti.messages import (
 )
 
 SERVER = [pytest.param(case["wire"], id=case["name"]) for case in read_golden("server.json")]
-CLIENT = {case["name"]: case["wire"] for case in read_golden("client.json")}
+CLIENT = [pytest.param(case["wire"], id=case["name"]) for case in read_golden("client.json")]
 
-COMMANDS: dict[str, Command] = {
-    "start with defaults": Start(),
-    "start with candidates for the language": Start(languages=("en", "de")),
-    "start that decides the language once": Start(language="lock"),
-    "start that resumes in the languages of before": Start(
-        audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), language=("de", None))
-    ),
-    "start with a model": Start(model="large-v3"),
-    "start with beams": Start(beam_size=5),
-    "start with words in interims": Start(words=True, interim_words=True),
-    "start of a client that resumes": Start(resumes=True),
-    "start in a room with a name that cannot be guessed": Start(room=Room(title="Sunday service")),
-    "start that goes on in its room": Start(room=Room(name="choir-7", token="q1w2e3r4t5y6u7i8")),
-    "start that resumes two channels": Start(
-        audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), "", 1.0, (6.24, None))
-    ),
-    "start with everything": Start(
-        audio=AudioFormat("mulaw", 8000, 2),
-        language="en",
-        task="transcribe",
-        interim=False,
-        words=True,
-        endpointing=Endpointing(
-            mode="vad", silence_ms=700, min_utterance_s=1.5, max_utterance_s=30, padding_ms=500, threshold=0.7
-        ),
-        prompt="A call about an invoice.",
-        hotwords=("Kowalski", "tutti"),
-        resume=Resume(12.5, "Thank you for calling."),
-    ),
-    "start of a client that wants turns": Start(
-        turns=True,
-        endpointing=Endpointing(
-            mode="adaptive",
-            silence_ms=600,
-            min_silence_ms=200,
-            max_silence_ms=2000,
-            end_confidence=0.7,
-            eager_confidence=0.3,
-        ),
-    ),
-    "start with translations": Start(translate=("en", "fr")),
-    "start that resumes with text that is not translated": Start(
-        translate=("en", "fr"),
-        resume=Resume(
-            12.25,
-            audio_from_s=9.5,
-            untranslated=(
-                Untranslated(
-                    utterance=7,
-                    channel=0,
-                    start_s=9.5,
-                    end_s=11.75,
-                    text="Guten Tag.",
-                    language="de",
-                    targets=("fr",),
-                ),
-            ),
-        ),
-    ),
-    "start that names its channels": Start(audio=AudioFormat(channels=2), channel_names=("agent", "caller")),
-    "start that tells speakers apart": Start(speakers=SpeakerLimit(max=4)),
-    "start that resumes with the speakers of before": Start(
-        speakers=SpeakerLimit(max=4), resume=Resume(12.25, voices="v1.1.AAnffwCBQA")
-    ),
-    "start with text rules": Start(
-        text_rules=TextRules(
-            numerals=True,
-            redact=["card", "email"],
-            redact_names=["Kowalski"],
-            replace={"cuba nets": "Kubernetes"},
-            profanity="mask",
-        )
-    ),
-    "start of push-to-talk": Start(endpointing=Endpointing(mode="manual")),
-    "flush with a string id": Flush("turn-7"),
-    "flush with a number id": Flush(0),
-    "keepalive": KeepAlive(),
-    "stop": Stop(),
-}
+TEXT_RULES = TextRules(
+    numerals=True,
+    redact=["card", "email"],
+    redact_names=["Kowalski"],
+    replace={"cuba nets": "Kubernetes"},
+    profanity="mask",
+)
+"""Those of a golden message. No reader knows them: the server has one of its own for them."""
 
 
 @pytest.mark.parametrize("wire", SERVER)
@@ -122,10 +42,15 @@ def test_golden_server_messages_round_trip(wire: dict[str, Any]) -> None:
     assert parse_event(wire) == event
 
 
-@pytest.mark.parametrize("name", CLIENT)
-def test_client_messages_are_the_golden_ones(name: str) -> None:
-    """Every command of the client is encoded exactly as the golden message."""
-    assert json.loads(encode_command(COMMANDS[name])) == CLIENT[name]
+@pytest.mark.parametrize("wire", CLIENT)
+def test_golden_client_messages_round_trip(wire: dict[str, Any]) -> None:
+    """Every command has the fields of its golden message, and is encoded exactly as that is."""
+    kinds: dict[str, type] = {kind.type: kind for kind in get_args(Command)}
+    fields = {name: value for name, value in wire.items() if name != "text_rules"}
+    command = read(kinds[wire["type"]], fields)
+    if "text_rules" in wire:
+        command = replace(command, text_rules=TEXT_RULES)
+    assert json.loads(encode_command(command)) == wire
 
 
 def test_an_utterance_of_a_server_of_before_is_parsed() -> None:
