@@ -17,6 +17,7 @@ from websockets.datastructures import Headers
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+import tutti
 from tutti.messages import Interim, Segment, Utterance
 
 WIRE = Path(__file__).parents[2] / "wire"
@@ -124,6 +125,20 @@ class Peer:
 Script = Callable[[Peer], Awaitable[None]]
 
 
+def play(*wires: Wire, close: int | None = None, reason: str = "", **limits: float) -> Script:
+    """Begin a session and send these; then end it when the client does, or at once, with this code."""
+
+    async def script(peer: Peer) -> None:
+        await peer.begin(**limits)
+        await peer.send(*wires)
+        if close is None:
+            await peer.finish()
+        else:
+            await peer.socket.close(close, reason)
+
+    return script
+
+
 def each(*scripts: Script) -> Script:
     """One script for each connection, in order."""
     remaining = iter(scripts)
@@ -182,6 +197,12 @@ def refuse_with(
         return Response(status.value, status.phrase, Headers(headers or {}), body)
 
     return process_request
+
+
+async def open_briefly(url: str, **options: Any) -> None:
+    """Open a session, and leave it."""
+    async with tutti.connect(url, **options):
+        pass
 
 
 async def wait_for_other_tasks() -> None:

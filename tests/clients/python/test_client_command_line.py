@@ -23,6 +23,7 @@ from tests.clients.python.client_fakes import (
     Peer,
     each,
     make_started,
+    play,
     serve_answer,
     serve_nothing,
     serve_script,
@@ -164,12 +165,7 @@ async def test_a_terminal_shows_the_interim_line(tutti: Tutti, wav: str) -> None
 
 async def test_a_lost_connection_is_shown_and_mended(tutti: Tutti, wav: str) -> None:
     """The captions go on; remarks say why they waited."""
-
-    async def leave(peer: Peer) -> None:
-        await peer.begin()
-        await peer.socket.close(1011, "oh no")
-
-    async with serve_script(each(leave, answer)) as server:
+    async with serve_script(each(play(close=1011, reason="oh no"), answer)) as server:
         process = await tutti(wav, "--url", server.url, "--speed", "100")
         out, err = await process.communicate()
     assert (process.returncode, out.decode()) == (0, "[    0.12 →     1.50] Hello there.\n")

@@ -23,6 +23,8 @@ from tests.clients.python.client_fakes import (
     Peer,
     each,
     make_started,
+    open_briefly,
+    play,
     read_golden,
     refuse_with,
     serve_script,
@@ -66,10 +68,8 @@ async def cut(peer: Peer) -> None:
     peer.socket.transport.abort()
 
 
-async def finish(peer: Peer) -> None:
-    """Begin a session, and end it when the client does."""
-    await peer.begin()
-    await peer.finish()
+finish = play()
+"""A session that ends when the client ends it."""
 
 
 async def cut_after_utterance(peer: Peer) -> None:
@@ -252,11 +252,7 @@ async def test_the_flushes_of_an_outage_are_sent_as_answers_come() -> None:
 async def test_a_fatal_error_of_the_server_is_resumed_if_another_try_can_help(
     code: str, close_code: int, is_resumed: bool
 ) -> None:
-    async def end(peer: Peer) -> None:
-        await peer.begin()
-        await peer.send({"type": "error", "code": code, "message": "over", "fatal": True})
-        await peer.socket.close(close_code)
-
+    end = play({"type": "error", "code": code, "message": "over", "fatal": True}, close=close_code)
     async with serve_script(each(end, finish)) as server, tutti.connect(server.url) as session:
         event: tutti.Event | None
         try:
@@ -325,12 +321,7 @@ async def test_what_is_sent_in_the_moment_of_the_loss_resumes_a_silent_session(
     act: Callable[[tutti.Session], Any], kinds: list[str]
 ) -> None:
     """Before any other task has run."""
-
-    async def end(peer: Peer) -> None:
-        await peer.begin(idle_timeout_s=0.0)
-        await peer.send({"type": "error", "code": "idle", "message": "over", "fatal": True})
-        await peer.socket.close(1008)
-
+    end = play({"type": "error", "code": "idle", "message": "over", "fatal": True}, close=1008, idle_timeout_s=0.0)
     async with (
         asyncio.timeout(5),
         serve_script(each(end, finish)) as server,
@@ -370,11 +361,7 @@ async def test_what_a_network_has_lost_is_sent_again_at_once(
 
 @pytest.mark.parametrize("close_code", [1000, 1002, 1008, 1009])
 async def test_a_close_that_would_come_again_is_an_error(close_code: int) -> None:
-    async def leave(peer: Peer) -> None:
-        await peer.begin()
-        await peer.socket.close(close_code)
-
-    async with serve_script(leave) as server, tutti.connect(server.url) as session:
+    async with serve_script(play(close=close_code)) as server, tutti.connect(server.url) as session:
         with pytest.raises(tutti.ConnectionLost) as caught:
             await anext(session)
     assert caught.value.close_code == close_code
@@ -407,12 +394,7 @@ async def test_leaving_during_an_outage_ends_everything() -> None:
 
 def test_only_a_useful_buffer_is_accepted() -> None:
     with pytest.raises(tutti.BadOption, match="resume_buffer_s: expected 60 or more, or 0"):
-        asyncio.run(_connect(resume_buffer_s=10))
-
-
-async def _connect(**options: Any) -> None:
-    async with tutti.connect("ws://127.0.0.1:1", **options):
-        pass
+        asyncio.run(open_briefly("ws://127.0.0.1:1", resume_buffer_s=10))
 
 
 async def test_a_session_goes_on_in_its_room() -> None:

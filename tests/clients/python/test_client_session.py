@@ -21,6 +21,8 @@ from tests.clients.python.client_fakes import (
     STOPPED,
     UTTERANCE,
     Peer,
+    open_briefly,
+    play,
     refuse_with,
     serve_nothing,
     serve_script,
@@ -36,11 +38,8 @@ async def tasks() -> AsyncIterator[None]:
     await wait_for_other_tasks()
 
 
-async def answer(peer: Peer) -> None:
-    """One utterance, then the end."""
-    await peer.begin()
-    await peer.send(SPEECH, INTERIM, SEGMENT, UTTERANCE)
-    await peer.finish()
+answer = play(SPEECH, INTERIM, SEGMENT, UTTERANCE)
+"""One utterance, then the end."""
 
 
 async def test_a_session_from_start_to_stopped() -> None:
@@ -74,14 +73,8 @@ async def test_a_session_from_start_to_stopped() -> None:
 
 async def test_resume_continues_a_lost_session() -> None:
     """The time and the text before it are sent, and `final_until_s` begins there."""
-
-    async def end(peer: Peer) -> None:
-        await peer.begin()
-        await peer.send(UTTERANCE)
-        await peer.finish()
-
     async with (
-        serve_script(end) as server,
+        serve_script(play(UTTERANCE)) as server,
         tutti.connect(server.url, resume=tutti.Resume(12.5, "Before."), hotwords="tutti") as session,
     ):
         assert session.final_until_s == 12.5
@@ -95,13 +88,8 @@ async def test_resume_continues_a_lost_session() -> None:
 
 async def test_large_audio_is_split() -> None:
     """No message is larger than the server accepts, and no audio is lost or reordered."""
-
-    async def limited(peer: Peer) -> None:
-        await peer.begin(max_message_bytes=10)
-        await peer.finish()
-
     audio = bytes(range(25))
-    async with serve_script(limited) as server, tutti.connect(server.url) as session:
+    async with serve_script(play(max_message_bytes=10)) as server, tutti.connect(server.url) as session:
         await session.send(audio)
         await session.send(b"")
         await session.send(memoryview(bytearray(audio[:4])))
@@ -146,12 +134,7 @@ async def test_nothing_is_sent_after_stop() -> None:
 
 async def test_an_error_that_is_not_fatal_is_an_event() -> None:
     """The session continues after it, as after unknown events of newer servers."""
-
-    async def complain(peer: Peer) -> None:
-        await peer.begin()
-        await peer.send({"type": "error", "code": "bad_json", "message": "m", "fatal": False}, {"type": "new"})
-        await peer.finish()
-
+    complain = play({"type": "error", "code": "bad_json", "message": "m", "fatal": False}, {"type": "new"})
     async with serve_script(complain) as server, tutti.connect(server.url) as session:
         await session.stop()
         events = [event async for event in session]
@@ -165,13 +148,10 @@ FATAL = {"type": "error", "code": "draining", "message": "going down", "fatal": 
 
 async def test_a_fatal_error_ends_the_iteration() -> None:
     """It is raised with its code after the events before it, and again by every later call."""
-
-    async def drain(peer: Peer) -> None:
-        await peer.begin()
-        await peer.send(UTTERANCE, FATAL)
-        await peer.socket.close(1012)
-
-    async with serve_script(drain) as server, tutti.connect(server.url, resume_buffer_s=0) as session:
+    async with (
+        serve_script(play(UTTERANCE, FATAL, close=1012)) as server,
+        tutti.connect(server.url, resume_buffer_s=0) as session,
+    ):
         assert isinstance(await anext(session), tutti.Utterance)
         for _ in range(2):
             with pytest.raises(tutti.SessionError) as caught:
@@ -182,12 +162,7 @@ async def test_a_fatal_error_ends_the_iteration() -> None:
 
 async def test_a_send_that_fails_gives_the_reason() -> None:
     """`send` raises the fatal error although no task has received it, and the events before it are not lost."""
-
-    async def drain(peer: Peer) -> None:
-        await peer.begin()
-        await peer.send(SPEECH, UTTERANCE, FATAL)
-        await peer.socket.close(1012)
-
+    drain = play(SPEECH, UTTERANCE, FATAL, close=1012)
     async with serve_script(drain) as server, tutti.connect(server.url, resume_buffer_s=0) as session:
         await server.peer.socket.wait_closed()
         with pytest.raises(tutti.SessionError) as caught:
@@ -205,12 +180,7 @@ async def test_a_send_that_fails_gives_the_reason() -> None:
 
 async def test_an_abnormal_close_tells_where_to_resume() -> None:
     """A connection that ends before `stopped` is an error with close code and `final_until_s`, for both tasks."""
-
-    async def leave(peer: Peer) -> None:
-        await peer.begin()
-        await peer.send(UTTERANCE)
-        await peer.socket.close(1011, "oh no")
-
+    leave = play(UTTERANCE, close=1011, reason="oh no")
     async with serve_script(leave) as server, tutti.connect(server.url, resume_buffer_s=0) as session:
         await anext(session)
         with pytest.raises(tutti.ConnectionLost) as caught:
@@ -246,8 +216,7 @@ async def test_a_refused_start_is_raised_by_connect() -> None:
 
     async with serve_script(refuse) as server:
         with pytest.raises(tutti.SessionError, match="language: expected") as caught:
-            async with tutti.connect(server.url, language="xx"):
-                pass
+            await open_briefly(server.url, language="xx")
     assert caught.value.code == "bad_start"
 
 
@@ -260,8 +229,7 @@ async def test_an_event_before_started_is_a_protocol_error() -> None:
 
     async with serve_script(hurry) as server:
         with pytest.raises(tutti.ProtocolError, match="speech_started"):
-            async with tutti.connect(server.url):
-                pass
+            await open_briefly(server.url)
 
 
 async def stay_silent(peer: Peer) -> None:
@@ -273,8 +241,7 @@ async def test_waiting_for_started_is_bounded() -> None:
     """If the server never starts the session, the error names the option that limits the wait."""
     async with serve_script(stay_silent) as server:
         with pytest.raises(tutti.TimedOut, match="started_timeout_s"):
-            async with tutti.connect(server.url, started_timeout_s=0.01):
-                pass
+            await open_briefly(server.url, started_timeout_s=0.01)
 
 
 async def test_waiting_for_the_end_is_bounded() -> None:
@@ -299,8 +266,7 @@ async def test_opening_is_bounded() -> None:
     """A server may accept the connection and then send nothing."""
     async with serve_nothing() as (address, _):
         with pytest.raises(tutti.TimedOut, match="open_timeout_s"):
-            async with tutti.connect(f"ws://{address}", open_timeout_s=0.01):
-                pass
+            await open_briefly(f"ws://{address}", open_timeout_s=0.01)
 
 
 async def test_a_missing_key_is_unauthorized() -> None:
@@ -308,8 +274,7 @@ async def test_a_missing_key_is_unauthorized() -> None:
     body = b'{"error":{"message":"no key"}}'
     async with serve_script(answer, process_request=refuse_with(HTTPStatus.UNAUTHORIZED, body=body)) as server:
         with pytest.raises(tutti.Unauthorized, match="HTTP 401, no key; the API key") as caught:
-            async with tutti.connect(server.url):
-                pass
+            await open_briefly(server.url)
     assert (caught.value.status, caught.value.body) == (401, body.decode())
 
 
@@ -327,8 +292,7 @@ async def test_an_overloaded_server_tells_when_to_retry(headers: dict[str, str],
     refusal = refuse_with(HTTPStatus.SERVICE_UNAVAILABLE, headers)
     async with serve_script(answer, process_request=refusal) as server:
         with pytest.raises(tutti.Overloaded) as caught:
-            async with tutti.connect(server.url):
-                pass
+            await open_briefly(server.url)
     assert caught.value.retry_after_s == expected
 
 
@@ -346,8 +310,7 @@ async def test_an_api_key_that_no_header_can_carry_is_refused(key: str, got: str
     """Before anything is sent. The error shows what is wrong in the key, and not the key."""
     async with serve_script(answer) as server:
         with pytest.raises(tutti.BadOption, match="api_key: expected") as caught:
-            async with tutti.connect(server.url, api_key=key):
-                pass
+            await open_briefly(server.url, api_key=key)
     assert caught.value.got == got
     assert "secret" not in repr(caught.value) + str(caught.value)
     assert server.requests == []
@@ -356,8 +319,8 @@ async def test_an_api_key_that_no_header_can_carry_is_refused(key: str, got: str
 async def test_an_api_key_may_have_any_character_of_ascii() -> None:
     """Servers have keys in base64, or of several words."""
     key = "YWJj+/== and more"
-    async with serve_script(answer) as server, tutti.connect(server.url, api_key=key):
-        pass
+    async with serve_script(answer) as server:
+        await open_briefly(server.url, api_key=key)
     assert server.requests[0].headers["Authorization"] == f"Bearer {key}"
 
 
@@ -366,8 +329,7 @@ async def test_a_proxy_that_needs_another_package_is_refused(monkeypatch: pytest
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.setenv("socks_proxy", "socks5://127.0.0.1:1")
     with pytest.raises(tutti.BadOption, match=r"proxy: expected a proxy that can be used .*python-socks"):
-        async with tutti.connect("ws://127.0.0.1:1"):
-            pass
+        await open_briefly("ws://127.0.0.1:1")
 
 
 async def test_a_redirect_is_refused() -> None:
@@ -376,8 +338,7 @@ async def test_a_redirect_is_refused() -> None:
         refusal = refuse_with(HTTPStatus.FOUND, {"Location": other.url})
         async with serve_script(answer, process_request=refusal) as server:
             with pytest.raises(tutti.Refused) as caught:
-                async with tutti.connect(server.url, api_key="secret"):
-                    pass
+                await open_briefly(server.url, api_key="secret")
     assert (caught.value.status, caught.value.headers["location"]) == (302, other.url)
     assert other.requests == []
 
@@ -387,16 +348,13 @@ async def test_other_servers_are_unreachable() -> None:
     async with serve_script(answer) as server:
         pass
     with pytest.raises(tutti.Unreachable):
-        async with tutti.connect(server.url):
-            pass
+        await open_briefly(server.url)
     async with serve_nothing(b"220 smtp ready\r\n") as (address, _):
         with pytest.raises(tutti.Unreachable, match="no WebSocket"):
-            async with tutti.connect(f"ws://{address}"):
-                pass
+            await open_briefly(f"ws://{address}")
     async with serve_script(stay_silent, subprotocols=None) as server:
         with pytest.raises(tutti.Unreachable, match=r"tutti\.v1"):
-            async with tutti.connect(server.url):
-                pass
+            await open_briefly(server.url)
 
 
 @pytest.mark.parametrize(
@@ -482,6 +440,11 @@ async def test_leaving_does_not_hang_on_a_server_that_sends_endlessly() -> None:
         await server.peer.socket.wait_closed()
 
 
+async def endless() -> AsyncGenerator[bytes, None]:
+    yield bytes(2)
+    await asyncio.get_running_loop().create_future()
+
+
 @pytest.mark.parametrize("stage", ["opening", "starting", "receiving", "streaming"])
 async def test_cancelling_leaves_no_task(stage: str) -> None:
     """At whatever stage it is cancelled, the connection is closed and all its tasks end."""
@@ -503,10 +466,6 @@ async def test_cancelling_leaves_no_task(stage: str) -> None:
             reached.set()
             await socket.wait_closed()
 
-    async def endless() -> AsyncIterator[bytes]:
-        yield bytes(320)
-        await asyncio.get_running_loop().create_future()
-
     async def client(url: str) -> None:
         async with tutti.connect(url, close_timeout_s=0.1) as session:
             async for _ in session.stream(endless()) if stage == "streaming" else session:
@@ -526,10 +485,6 @@ async def test_cancelling_leaves_no_task(stage: str) -> None:
 @pytest.mark.parametrize("when", ["before", "while"])
 async def test_the_audio_of_a_stream_can_be_ended_early(when: str) -> None:
     """`end_audio` interrupts a source that has nothing to give; the last finals still come."""
-
-    async def endless() -> AsyncIterator[bytes]:
-        yield bytes(2)
-        await asyncio.get_running_loop().create_future()
 
     async def reply(peer: Peer) -> None:
         await peer.begin()
@@ -661,5 +616,4 @@ async def test_a_certificate_store_needs_an_encrypted_url() -> None:
     import ssl
 
     with pytest.raises(tutti.BadOption, match="ssl"):
-        async with tutti.connect("ws://127.0.0.1:1", ssl=ssl.create_default_context()):
-            pass
+        await open_briefly("ws://127.0.0.1:1", ssl=ssl.create_default_context())
