@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl as tls
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -49,8 +49,6 @@ _UPLOAD_OPTIONS = {
     *("max_speakers", "channel_names"),
     *("api_key", "ssl", "proxy", "open_timeout_s", "stop_timeout_s"),
 }
-_DEFAULTS: Mapping[str, object] = {"interim": False, "interim_words": False, "turns": False}
-"""Values of other options that ask for nothing."""
 
 
 async def upload_file(
@@ -117,7 +115,9 @@ def upload_url(url: str, task: str) -> str:
 
 def _check_options(options: SessionOptions) -> None:
     for name, value in options.items():
-        if name not in _UPLOAD_OPTIONS and value != _DEFAULTS.get(name):
+        # None, False and an empty list ask for nothing; 0 is a number that the upload has no use for.
+        asks_nothing = value is None or value is False or (isinstance(value, Sequence) and not value)
+        if name not in _UPLOAD_OPTIONS and not asks_nothing:
             raise BadOption(name, "no value for a file that is uploaded; `speed` streams it instead", value)
     task = options.get("task", "transcribe")
     if _has_speakers(options) and task != "transcribe":

@@ -110,6 +110,8 @@ async def test_every_option_is_a_field_of_the_form(tmp_path: Path) -> None:
             silence_ms=400,
             api_key="k1",
             interim=False,
+            translate=[],
+            endpointing=None,
         )
     (request,) = server.requests
     head, _, body = request.decode().partition("\r\n\r\n")
