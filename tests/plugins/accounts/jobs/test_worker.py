@@ -52,6 +52,11 @@ async def cannot_fetch(url: str, file: IO[bytes]) -> None:
     raise JobDelayed("url: its server cannot be reached")
 
 
+async def done(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+    assert file.read() == b"audio"
+    return RESULT
+
+
 class Place:
     """Jobs of one database, and the workers of one gateway."""
 
@@ -65,7 +70,7 @@ class Place:
         recalls: bool = False,
     ) -> None:
         settings = AccountSettings(job_workers=1, job_lease_s=lease_s, job_attempts=3, job_audio_days=audio_days)
-        self.folder = folder
+        self.database, self.folder = database, folder
         recall = recall_of(database) if recalls else recall_nothing
         self.jobs = Jobs(database, FolderSpool(folder, recall), settings)
         self.ended: asyncio.Queue[Job] = asyncio.Queue()
@@ -79,32 +84,52 @@ class Place:
         job, _ = await self.jobs.submit(owner, owner, Request(kind="k", options={}, url=url), file)
         return job
 
+    async def work(self, work: Work = done, fetch: Fetch = cannot_fetch) -> Job:
+        """The first job that ends while there is a worker."""
+        async with self.worker(work, fetch).running():
+            return await self.ended.get()
 
-async def done(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
-    assert file.read() == b"audio"
-    return RESULT
+    async def until(self, id_: str, holds: Callable[[Job], object]) -> Job:
+        """A job, as soon as something holds of it."""
+        while not (job := await self.database.run(lambda each: job_store.by_id(each, id_))) or not holds(job):
+            pass
+        return job
 
 
-async def test_it_is_tried_so_often_only(database: Database, tmp_path: Path) -> None:
+@pytest.fixture
+def place(database: Database, tmp_path: Path) -> Place:
+    return Place(database, tmp_path)
+
+
+@pytest.fixture
+def lease_ended(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Whether a worker has stopped to renew a lease."""
+    has_ended, keep_lease = threading.Event(), JobWorker._keep_lease
+
+    async def noted(self: JobWorker, job: Job, lease: str) -> None:
+        await keep_lease(self, job, lease)
+        has_ended.set()
+
+    monkeypatch.setattr(JobWorker, "_keep_lease", noted)
+    return has_ended
+
+
+async def test_it_is_tried_so_often_only(place: Place) -> None:
     """The reason of the last attempt is that of the job, which counts as ended."""
-    place = Place(database, tmp_path)
-    async with place.worker(done).running():
-        id_ = (await place.submit(url="https://example.org/")).id
-        job = await place.ended.get()
-    assert job == await database.run(lambda each: job_store.by_id(each, id_))
+    id_ = (await place.submit(url="https://example.org/")).id
+    job = await place.work()
+    assert job == await place.until(id_, bool)
     assert (job.state, job.n_attempts, job.error_code) == ("failed", 3, "attempts")
     assert job.error == "url: its server cannot be reached"
 
 
 @pytest.mark.parametrize("error", [JobFailed("code", "why"), ZeroDivisionError()])
-async def test_what_will_not_pass_is_not(database: Database, tmp_path: Path, error: Exception) -> None:
+async def test_what_will_not_pass_is_not(place: Place, error: Exception) -> None:
     async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
         raise error
 
-    place = Place(database, tmp_path)
-    async with place.worker(work).running():
-        await place.submit()
-        job = await place.ended.get()
+    await place.submit()
+    job = await place.work(work)
     assert (job.state, job.n_attempts) == ("failed", 1)
     assert job.error_code == ("code" if isinstance(error, JobFailed) else "internal_error")
 
@@ -135,8 +160,7 @@ async def test_a_gateway_that_was_taken_for_dead_changes_nothing(
         late.set()
         # The first one goes on to the next job when it is through with that one.
         other = (await first.submit()).id
-        finished = [each for each in [await _next(first, second)] if each.id == other]
-        assert finished
+        assert (await _next(first, second)).id == other
     assert await database.run(lambda each: job_store.result(each, id_)) == RESULT
 
 
@@ -155,6 +179,9 @@ class NotingSpool(FolderSpool):
         super().delete(id_)
         self.calls.put("delete")
 
+    async def next_calls(self, n: int) -> list[str]:
+        return [await asyncio.to_thread(self.calls.get, timeout=20) for _ in range(n)]
+
 
 class SlowServer:
     """Serves recordings when it is told to."""
@@ -170,25 +197,25 @@ class SlowServer:
         file.write(b"audio")
 
 
-async def test_a_slow_address_takes_no_place_of_decoding(database: Database, tmp_path: Path) -> None:
+async def test_a_slow_address_takes_no_place_of_decoding(place: Place, tmp_path: Path) -> None:
     """A recording that is fetched is kept in the spool until its job has ended, and the attempt counts once."""
-    place, server = Place(database, tmp_path), SlowServer()
+    server = SlowServer()
     place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
     slow = await place.submit("https://slow/")
     async with place.worker(done, server.fetch).running():
         await server.asked.get()
         sent_in = await place.submit()
         assert (await place.ended.get()).id == sent_in.id
-        calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(2)]
+        calls = await spool.next_calls(2)
         server.may_answer.set()
         ended = await place.ended.get()
-        calls += [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(2)]
+        calls += await spool.next_calls(2)
     assert (ended.id, ended.state, ended.n_attempts) == (slow.id, "done", 1)
     assert calls == ["put", "delete", "put", "delete"]
 
 
-async def test_an_owner_with_slow_addresses_keeps_nobody_else_waiting(database: Database, tmp_path: Path) -> None:
-    place, server = Place(database, tmp_path), SlowServer()
+async def test_an_owner_with_slow_addresses_keeps_nobody_else_waiting(place: Place) -> None:
+    server = SlowServer()
     for number in range(FETCHERS_PER_WORKER + 1):
         await place.submit(f"https://slow/{number}")
     async with place.worker(done, server.fetch).running():
@@ -199,30 +226,25 @@ async def test_an_owner_with_slow_addresses_keeps_nobody_else_waiting(database: 
         assert server.asked.empty()
 
 
-async def test_a_recording_that_comes_after_the_end_of_its_job_is_not_kept(database: Database, tmp_path: Path) -> None:
+async def test_a_recording_that_comes_after_the_end_of_its_job_is_not_kept(place: Place, tmp_path: Path) -> None:
     """The job was cancelled while its gateway could not learn of it."""
-    place, server = Place(database, tmp_path), SlowServer()
+    server = SlowServer()
     place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
     job = await place.submit("https://slow/")
     async with place.worker(done, server.fetch).running():
         await server.asked.get()
         await place.jobs.cancel(job.id, "o")
         server.may_answer.set()
-        calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(3)]
+        calls = await spool.next_calls(3)
     assert calls == ["delete", "put", "delete"]
     assert place.ended.empty()
 
 
 async def test_a_job_that_ends_while_its_recording_is_kept_leaves_none(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lease_ended: threading.Event
 ) -> None:
     """The recording is there after the loss of the lease, and is deleted all the same."""
-    is_lost, is_through = threading.Event(), asyncio.Event()
-    keep_lease, do = JobWorker._keep_lease, JobWorker._do
-
-    async def noted(self: JobWorker, job: Job, lease: str) -> None:
-        await keep_lease(self, job, lease)
-        is_lost.set()
+    is_through, do = asyncio.Event(), JobWorker._do
 
     async def done_with(self: JobWorker, *arguments: Any) -> None:
         await do(self, *arguments)
@@ -231,19 +253,18 @@ async def test_a_job_that_ends_while_its_recording_is_kept_leaves_none(
     class Slow(NotingSpool):
         def put(self, id_: str, file: IO[bytes]) -> None:
             self.calls.put("begun")
-            assert is_lost.wait(20)
+            assert lease_ended.wait(20)
             super().put(id_, file)
 
-    monkeypatch.setattr(JobWorker, "_keep_lease", noted)
     monkeypatch.setattr(JobWorker, "_do", done_with)
     place, server = Place(database, tmp_path, lease_s=0.5), SlowServer()
     place.jobs.spool = spool = Slow(tmp_path / "spool")
     job = await place.submit("https://quick/")
     async with place.worker(done, server.fetch).running():
-        assert await asyncio.to_thread(spool.calls.get, timeout=20) == "begun"
+        assert await spool.next_calls(1) == ["begun"]
         await place.jobs.cancel(job.id, "o")
         await is_through.wait()
-    calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(3)]
+    calls = await spool.next_calls(3)
     assert calls == ["delete", "put", "delete"]
 
 
@@ -272,8 +293,8 @@ async def test_a_job_whose_claim_has_had_no_answer_does_not_stand_still(url: URL
     place = Place(database, tmp_path / "spool", lease_s=3600.0)
     await place.submit(address)
     database.meanwhile = nothing
-    async with asyncio.timeout(20), place.worker(done, SlowServer().fetch).running():
-        job = await place.ended.get()
+    async with asyncio.timeout(20):
+        job = await place.work(done, SlowServer().fetch)
     assert (job.state, job.n_attempts) == ("done", 1)
     await database.close()
 
@@ -292,22 +313,19 @@ async def test_a_job_that_was_ended_without_an_answer_counts_as_ended(url: URL, 
         id_ = (await place.submit()).id
         job = await place.ended.get()
         # Its recording is deleted after that.
-        assert [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(2)] == ["put", "delete"]
+        assert await spool.next_calls(2) == ["put", "delete"]
     assert (job.id, job.state, job.audio_s) == (id_, "done", 1.5)
     assert place.ended.empty()
     await database.close()
 
 
-async def test_jobs_of_a_newer_release_are_left_to_it(database: Database, tmp_path: Path) -> None:
+async def test_jobs_of_a_newer_release_are_left_to_it(place: Place) -> None:
     """They lose no attempt, and keep no other job waiting."""
-    place = Place(database, tmp_path)
     newer = Request(kind="newer", options={})
     first, _ = await place.jobs.submit("o", "o", newer, io.BytesIO(b"audio"))
-    async with place.worker(done).running():
-        await place.submit()
-        assert (await place.ended.get()).request.kind == "k"
-    left = await database.run(lambda each: job_store.by_id(each, first.id))
-    assert left is not None
+    await place.submit()
+    assert (await place.work()).request.kind == "k"
+    left = await place.until(first.id, bool)
     assert (left.state, left.n_attempts, left.error) == ("queued", 0, None)
 
 
@@ -375,8 +393,7 @@ async def test_what_a_gateway_that_died_has_fetched_goes_with_its_job(database: 
     assert names(folder) == set()
 
 
-async def test_a_spool_that_is_away_delays_what_is_fetched(database: Database, tmp_path: Path) -> None:
-    place = Place(database, tmp_path)
+async def test_a_spool_that_is_away_delays_what_is_fetched(place: Place, tmp_path: Path) -> None:
     place.jobs.spool = spool = AwayAtTimes(tmp_path)
     spool.is_away = True
     await place.submit("https://quick/")
@@ -389,11 +406,9 @@ async def test_a_spool_that_is_away_delays_what_is_fetched(database: Database, t
     assert (ended.state, ended.n_attempts, server.asked.qsize()) == ("done", 1, 2)
 
 
-async def test_a_gateway_whose_disk_has_no_room_for_a_recording_delays_its_job(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_a_gateway_whose_disk_has_no_room_for_a_recording_delays_its_job(place: Place) -> None:
     """It costs no attempt, as the recording may be as good as any. The waits grow, as its server is asked each time."""
-    place, asked_s = Place(database, tmp_path), list[float]()
+    asked_s: list[float] = []
 
     async def fetch(url: str, file: IO[bytes]) -> None:
         asked_s.append(time.monotonic())
@@ -402,15 +417,14 @@ async def test_a_gateway_whose_disk_has_no_room_for_a_recording_delays_its_job(
         file.write(b"audio")
 
     await place.submit("https://quick/")
-    async with place.worker(done, fetch).running():
-        job = await place.ended.get()
+    job = await place.work(done, fetch)
     assert (job.state, job.n_attempts) == ("done", 1)
     for last_s, next_s in itertools.pairwise(asked_s[1:]):
         assert next_s - last_s >= (last_s - asked_s[0]) * 0.9
 
 
 async def test_a_gateway_without_a_file_left_for_a_recording_delays_its_job(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     errors, make = iter([OSError(errno.EMFILE, "too many")]), tempfile.TemporaryFile
 
@@ -420,20 +434,16 @@ async def test_a_gateway_without_a_file_left_for_a_recording_delays_its_job(
         return make()
 
     monkeypatch.setattr(tempfile, "TemporaryFile", make_or_fail)
-    place = Place(database, tmp_path)
     await place.submit("https://quick/")
-    async with place.worker(done, SlowServer().fetch).running():
-        job = await place.ended.get()
+    job = await place.work(done, SlowServer().fetch)
     assert (job.state, job.n_attempts) == ("done", 1)
 
 
-async def test_a_store_that_comes_and_goes_costs_no_attempt(database: Database, tmp_path: Path) -> None:
+async def test_a_store_that_comes_and_goes_costs_no_attempt(place: Place, tmp_path: Path) -> None:
     """It is away when the recording is read, and there again when the reason is looked for."""
-    place = Place(database, tmp_path)
     id_ = (await place.submit()).id
     place.jobs.spool = ComesAndGoes(tmp_path)
-    async with place.worker(done).running():
-        job = await place.ended.get()
+    job = await place.work()
     assert (job.id, job.state, job.n_attempts) == (id_, "done", 1)
 
 
@@ -449,16 +459,23 @@ class ComesAndGoes(FolderSpool):
         return super().open(id_)
 
 
-@pytest.mark.parametrize("is_empty", [True, False])
-async def test_jobs_wait_for_a_folder_whose_disk_is_away(database: Database, tmp_path: Path, is_empty: bool) -> None:
-    """An empty folder is in its place, or none; nothing is written there, nor is anything noted as deleted."""
+@pytest.mark.parametrize(("is_empty", "recalls"), [(True, False), (False, False), (True, True)])
+async def test_jobs_wait_for_a_folder_whose_disk_is_away(
+    database: Database, tmp_path: Path, is_empty: bool, recalls: bool
+) -> None:
+    """An empty folder is in its place, or none; nothing is written there, nor is anything noted as deleted.
+
+    A gateway that starts without the disk knows of the folder by the database.
+    """
     folder, elsewhere = tmp_path / "spool", tmp_path / "disk"
-    await Place(database, folder).submit()
+    await Place(database, folder, recalls=recalls).submit()
     # Another gateway than the one that has made the folder.
     place = Place(database, folder)
     folder.rename(elsewhere)
     if is_empty:
         folder.mkdir()
+    if recalls:
+        place = Place(database, folder, recalls=True)
     async with place.worker(done).running():
         while not place.jobs.spool_is_away:
             await database.run(lambda each: None)
@@ -473,25 +490,6 @@ async def test_jobs_wait_for_a_folder_whose_disk_is_away(database: Database, tmp
         job = await place.ended.get()
     assert (job.state, job.n_attempts) == ("done", 1)
     assert await place.jobs.spool_works()
-
-
-async def test_a_gateway_that_starts_without_the_disk_takes_no_other_folder(database: Database, tmp_path: Path) -> None:
-    """The database remembers the folder. Neither a recording is missing then, nor is one written elsewhere."""
-    folder, elsewhere = tmp_path / "spool", tmp_path / "disk"
-    await Place(database, folder, recalls=True).submit()
-    folder.rename(elsewhere)
-    folder.mkdir()
-    place = Place(database, folder, recalls=True)
-    async with place.worker(done).running():
-        while not place.jobs.spool_is_away:
-            await database.run(lambda each: None)
-        with pytest.raises(SpoolAway, match=f"expected the file {MARK} in {folder}, got none: mount its disk"):
-            await place.submit()
-        assert names(folder) == set()
-        folder.rmdir()
-        elsewhere.rename(folder)
-        job = await place.ended.get()
-    assert (job.state, job.n_attempts) == ("done", 1)
 
 
 async def test_nothing_is_deleted_on_another_disk(database: Database, tmp_path: Path) -> None:
@@ -538,10 +536,10 @@ async def test_a_folder_is_not_tried_while_the_database_is_away(tmp_path: Path) 
 
 
 async def test_the_first_recording_that_hangs_is_refused(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In time, although there are places for others."""
-    place, goes_on = Place(database, tmp_path), threading.Event()
+    goes_on = threading.Event()
 
     class Hangs(FolderSpool):
         def put(self, id_: str, file: IO[bytes]) -> None:
@@ -576,9 +574,8 @@ async def test_recordings_are_deleted_in_time(
     """
     spool = tmp_path / "jobs"
     place = Place(database, spool, audio_days=1.0)
-    async with place.worker(done).running():
-        kept = (await place.submit()).id
-        await place.ended.get()
+    kept = (await place.submit()).id
+    await place.work()
     waiting = (await place.submit()).id
     orphan = str(uuid4())
     place.jobs.spool.put(orphan, io.BytesIO(b"x"))
@@ -659,15 +656,13 @@ class AwayAtTimes(FolderSpool):
         super().delete(id_)
 
 
-async def test_a_store_that_is_away_delays_its_jobs(database: Database, tmp_path: Path) -> None:
+async def test_a_store_that_is_away_delays_its_jobs(place: Place, tmp_path: Path) -> None:
     """However long it is away: no attempt counts. It tells clients nothing of itself."""
-    place = Place(database, tmp_path)
     place.jobs.spool = store = AwayAtTimes(tmp_path)
     job = await place.submit()
     store.is_away = True
     async with place.worker(done).running():
-        while not (found := await database.run(lambda each: job_store.by_id(each, job.id))) or not found.error:
-            pass
+        found = await place.until(job.id, lambda found: found.error)
         assert found.error == "the store of recordings cannot be read at present"
         await asyncio.to_thread(store.has_refused_often.wait, 30)
         store.is_away = False
@@ -675,20 +670,17 @@ async def test_a_store_that_is_away_delays_its_jobs(database: Database, tmp_path
         assert (ended.state, ended.n_attempts) == ("done", 1)
 
 
-async def test_a_recording_that_cannot_be_read_fails_in_a_store_that_works(database: Database, tmp_path: Path) -> None:
+async def test_a_recording_that_cannot_be_read_fails_in_a_store_that_works(place: Place, tmp_path: Path) -> None:
     """Its attempts count, so that it is not tried for ever."""
-    place = Place(database, tmp_path)
     job = await place.submit()
     (tmp_path / job.id).unlink()
     (tmp_path / job.id).mkdir()
-    async with place.worker(done).running():
-        while not (found := await database.run(lambda each: job_store.by_id(each, job.id))) or not found.has_ended:
-            pass
+    found = await place.work()
     assert (found.state, found.n_attempts, found.error_code) == ("failed", 3, "attempts")
 
 
 async def test_a_store_that_hangs_keeps_nothing_else_waiting(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has threads of its own, and who finds all of them busy is refused in time."""
     monkeypatch.setattr(jobs, "SPOOL_WAIT_S", 0.01)
@@ -700,7 +692,6 @@ async def test_a_store_that_hangs_keeps_nothing_else_waiting(
             goes_on.wait(30)
             super().put(id_, file)
 
-    place = Place(database, tmp_path)
     place.jobs.spool = Hanging(tmp_path)
     hanging = [asyncio.create_task(place.submit()) for _ in range(jobs.N_SPOOL_THREADS)]
     for _ in hanging:
@@ -716,28 +707,20 @@ async def test_a_store_that_hangs_keeps_nothing_else_waiting(
 
 
 async def test_a_lease_that_ends_with_its_job_stops_nothing(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, lease_ended: threading.Event
 ) -> None:
     """The recording is deleted although the next renewal, which comes meanwhile, finds no lease."""
-    is_lost = threading.Event()
-    keep_lease = JobWorker._keep_lease
-
-    async def noted(self: JobWorker, job: Job, lease: str) -> None:
-        await keep_lease(self, job, lease)
-        is_lost.set()
 
     class Slow(FolderSpool):
         def delete(self, id_: str) -> None:
-            assert is_lost.wait(30)
+            assert lease_ended.wait(30)
             super().delete(id_)
 
-    monkeypatch.setattr(JobWorker, "_keep_lease", noted)
     place = Place(database, tmp_path, lease_s=0.5)
     place.jobs.spool = Slow(tmp_path)
     async with place.worker(done).running():
         id_ = (await place.submit()).id
-        while not (job := await database.run(lambda each: job_store.by_id(each, id_))) or job.has_audio:
-            pass
+        job = await place.until(id_, lambda job: not job.has_audio)
     assert job.state == "done"
 
 
