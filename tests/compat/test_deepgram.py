@@ -204,14 +204,20 @@ def test_javascript(locked_server: Running, node: Callable[..., Any], tmp_path: 
 @pytest.mark.nightly
 @supported("deepgram-live", "livekit-plugins-deepgram: STT")
 @supported("deepgram-prerecorded", "livekit-plugins-deepgram: STT")
-def test_livekit(locked_server: Running, tmp_path: Path) -> None:
-    """Its speech-to-text class, as it comes."""
-    options = {"api_key": KEY, "base_url": f"{locked_server.http}/v1/listen"}
-    told = run_agent("livekit_deepgram.py", path=recording(tmp_path), **options)
-    assert told["recorded"] == TEXTS["train"]
+@supported("deepgram-flux", "livekit-plugins-deepgram: STTv2")
+@pytest.mark.parametrize("is_flux", [False, True])
+def test_livekit(locked_server: Running, tmp_path: Path, is_flux: bool) -> None:
+    """Its speech-to-text classes, as they come."""
+    options = {"eager_eot_threshold": 0.4} if is_flux else {}
+    address = f"{locked_server.http}/{'v2' if is_flux else 'v1'}/listen"
+    told = run_agent(
+        "livekit_stt.py", path=recording(tmp_path), is_flux=is_flux, api_key=KEY, base_url=address, **options
+    )
+    assert told["recorded"] == (None if is_flux else TEXTS["train"])
     finals = [event for event in told["events"] if event["type"] == "final_transcript"]
     assert [(event["text"], event["n_words"]) for event in finals] == [(TEXTS["train"], len(TEXTS["train"].split()))]
-    kinds = [event["type"] for event in told["events"] if event["type"] != "interim_transcript"]
+    kinds = [each["type"] for each in told["events"]]
+    kinds = [kind for kind in kinds if kind not in ("interim_transcript", "preflight_transcript")]
     assert kinds == ["start_of_speech", "final_transcript", "end_of_speech"]
 
 
@@ -220,27 +226,16 @@ def test_livekit(locked_server: Running, tmp_path: Path) -> None:
 def test_pipecat(locked_server: Running, tmp_path: Path) -> None:
     """Its service sends Finalize at the end of a turn, and waits for the answer."""
     options = {"api_key": KEY, "base_url": locked_server.http}
-    told = run_agent("pipecat_deepgram.py", path=recording(tmp_path), **options)
+    told = run_agent("pipecat_stt.py", path=recording(tmp_path), is_flux=False, **options)
     assert told["finals"] == [[TEXTS["train"], True]]
     assert told["errors"] == []
-
-
-@pytest.mark.nightly
-@supported("deepgram-flux", "livekit-plugins-deepgram: STTv2")
-def test_livekit_listens_to_turns(locked_server: Running, tmp_path: Path) -> None:
-    options = {"api_key": KEY, "base_url": f"{locked_server.http}/v2/listen", "eager_eot_threshold": 0.4}
-    told = run_agent("livekit_flux.py", path=recording(tmp_path), **options)
-    finals = [event for event in told if event["type"] == "final_transcript"]
-    assert [(event["text"], event["n_words"]) for event in finals] == [(TEXTS["train"], len(TEXTS["train"].split()))]
-    kinds = [event["type"] for event in told if event["type"] not in ("interim_transcript", "preflight_transcript")]
-    assert kinds == ["start_of_speech", "final_transcript", "end_of_speech"]
 
 
 @supported("deepgram-flux", "pipecat-ai: DeepgramFluxSTTService")
 def test_pipecat_listens_to_turns(locked_server: Running, tmp_path: Path) -> None:
     options = {"api_key": KEY, "url": f"{locked_server.ws}/v2/listen"}
-    told = run_agent("pipecat_flux.py", path=recording(tmp_path), **options)
-    assert told["finals"] == [TEXTS["train"]]
+    told = run_agent("pipecat_stt.py", path=recording(tmp_path), is_flux=True, **options)
+    assert [text for text, _ in told["finals"]] == [TEXTS["train"]]
     assert (told["news"][0], told["news"][-1]) == ("on_start_of_turn", "on_end_of_turn")
     assert told["errors"] == []
 
