@@ -46,6 +46,12 @@ async def call(address: str, path: str = "", **fields: Any) -> AsyncIterator[Cli
         yield socket
 
 
+async def speak(socket: ClientConnection, *tracks: bytes, stops: bool = True) -> None:
+    """Send the audio of each track, and the end of the call."""
+    for message in messages(*tracks) + ['{"event":"stop"}'] * stops:
+        await socket.send(message)
+
+
 @asynccontextmanager
 async def subscriber(address: str, sid: str = "CA1", **options: Any) -> AsyncIterator[ClientConnection]:
     async with connect(f"ws://{address}/v1/calls/{sid}", compression=None, **options) as socket:
@@ -71,9 +77,7 @@ async def test_a_subscriber_receives_both_sides_of_a_call(serve: Serve) -> None:
     server = await serve()
     async with subscriber(server.address) as listener:
         async with call(server.address) as socket:
-            for message in messages(slowly([1, 2]), slowly([3, 4, 5])):
-                await socket.send(message)
-            await socket.send('{"event":"stop","stop":{"callSid":"CA1"}}')
+            await speak(socket, slowly([1, 2]), slowly([3, 4, 5]))
             assert await hear_all(socket) == [], "nobody reads answers on that socket"
             assert socket.close_code == 1000
         heard = await hear_all(listener)
@@ -98,10 +102,7 @@ async def test_a_call_that_hangs_up_is_still_made_final(serve: Serve, stops: boo
     server = await serve(transcriber)
     async with subscriber(server.address) as listener:
         async with call(server.address, tracks=["inbound"]) as socket:
-            for message in messages(slowly([1, 2, 3])):
-                await socket.send(message)
-            if stops:
-                await socket.send('{"event":"stop"}')
+            await speak(socket, slowly([1, 2, 3]), stops=stops)
             await transcriber.opened.wait()
         transcriber.release()
         heard = await hear_all(listener)
@@ -163,9 +164,7 @@ async def test_a_stream_has_no_place_before_it_shows_a_key(serve: Serve) -> None
         assert len(server.service.strangers) == 10
         async with subscriber(server.address, additional_headers={"Authorization": "Bearer k"}) as listener:
             async with call(server.address, tracks=["inbound"]) as socket:
-                for message in messages(slowly([1, 2])):
-                    await socket.send(message)
-                await socket.send('{"event":"stop"}')
+                await speak(socket, slowly([1, 2]))
                 await hear_all(socket)
             assert texts(await hear_all(listener), 0) == [said([1, 2])]
     assert server.metric("tutti_sessions_total") == 1
@@ -192,9 +191,7 @@ async def test_a_second_stream_of_a_call_is_refused(serve: Serve) -> None:
         async with call(server.address) as second:
             assert await hear_all(second) == []
             assert second.close_reason == "call_is_on"
-        for message in messages(slowly([1])):
-            await first.send(message)
-        await first.send('{"event":"stop"}')
+        await speak(first, slowly([1]))
         assert texts(await hear_all(listener), 0) == [said([1])]
 
 
@@ -241,8 +238,7 @@ async def test_a_forced_stop_tells_the_subscribers_of_a_call(serve: Serve) -> No
     """They learn why the call has ended, though its text does not come in time."""
     server = await serve(FakeTranscriber(holds=True), drain_timeout_s=0.5)
     async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as socket:
-        for message in messages(slowly([1, 2])):
-            await socket.send(message)
+        await speak(socket, slowly([1, 2]), stops=False)
         while json.loads(await listener.recv())["type"] != "speech_started":
             pass
         await server.transcriber.opened.wait()
