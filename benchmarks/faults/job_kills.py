@@ -266,7 +266,7 @@ async def campaign(
 ) -> dict[str, Any]:
     """Run one, and return its figures."""
     database, receiver = Database(url), Receiver()
-    key, _ = await database.run(lambda each: key_records.create(each, ApiKey(name=f"kills-{seed}")))
+    key, _ = await database.run(key_records.create, ApiKey(name=f"kills-{seed}"))
     address = url.render_as_string(hide_password=False)
     started = time.monotonic()
     async with receiver.running() as callback:
@@ -284,7 +284,7 @@ async def campaign(
         finally:
             gateways.stop()
     cleaning = await _cleaned(database, stored.spool)
-    entries = await database.run(lambda each: usage.used(each, date.min, date.max))
+    entries = await database.run(usage.used, date.min, date.max)
     await database.close()
     return {
         "jobs": n_jobs,
@@ -318,7 +318,7 @@ async def _cleaned(database: Database, spool: Spool) -> dict[str, int]:
 
     async def left() -> tuple[int, int]:
         names = await asyncio.to_thread(lambda: list(spool.older_than(0.0)))
-        return len(names), len(await database.run(lambda each: job_store.known_among(each, names)))
+        return len(names), len(await database.run(job_store.known_among, names))
 
     n_before, _ = await left()
     await Jobs(database, spool, AccountSettings(job_result_days=1.0)).sweep()

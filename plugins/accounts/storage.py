@@ -124,7 +124,7 @@ def recall_of(database: "Database") -> Recall:
         if found is None and not database.is_there:
             return None
         try:
-            return database.run_here(lambda connection: job_store.folder_mark(connection, found))
+            return database.run_here(job_store.folder_mark, found)
         except DatabaseAway as error:
             raise FolderUnknown(f"the database does not say which folder has the recordings: {error}") from error
 

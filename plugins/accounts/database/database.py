@@ -10,8 +10,9 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, MetaData, Table, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
@@ -24,6 +25,7 @@ from tutti_server.plugins.accounts.database.private_files import keep_private, m
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
 MAX_ATTEMPTS = 5
 """How often a transaction is tried that another one got in the way of."""
@@ -117,7 +119,12 @@ class Database:
         """The address of the database without the password, for messages."""
         return self._url.render_as_string(hide_password=True)
 
-    async def run(self, work: Callable[[Connection], Result]) -> Result:
+    async def run(
+        self,
+        work: Callable[Concatenate[Connection, Arguments], Result],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
         """Run one transaction, and return what `work` returns.
 
         It is committed when `work` returns, and undone when `work` raises. Where another transaction got in its way it
@@ -125,23 +132,31 @@ class Database:
         a transaction that has begun, and one whose commit has had no answer may be done: it is not run again.
 
         Args:
-            work: called in a thread with a connection in a transaction.
+            work: called in a thread with a connection in a transaction, and with the other arguments.
+            arguments: of `work`.
+            named: of `work`.
 
         Raises:
             DatabaseAway: the database does not answer, is locked for too long, or is damaged.
             DatabaseUnfit: at a start, a newer release has made its tables, or some of them are missing.
         """
+        call = partial(self.run_here, work, *arguments, **named)
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, work)
+                return await asyncio.get_running_loop().run_in_executor(self._threads, call)
         except TimeoutError:
             self.is_away = True
             raise DatabaseAway(f"{self.name}: no answer within {ANSWER_TIMEOUT_S:g} s") from None
 
-    def run_here(self, work: Callable[[Connection], Result]) -> Result:
+    def run_here(
+        self,
+        work: Callable[Concatenate[Connection, Arguments], Result],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Result:
         """Run one transaction in the calling thread, as `run` does, without a limit for all of its attempts."""
         try:
-            result = self._attempted(work)
+            result = self._attempted(lambda connection: work(connection, *arguments, **named))
         except DatabaseAway:
             self.is_away = True
             raise

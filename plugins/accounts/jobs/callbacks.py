@@ -141,7 +141,7 @@ class CallbackSender:
         if not self._jobs.database.is_there:
             return None
         but = [owner for owner, n in self._n_sending.items() if n >= MAX_OF_OWNER]
-        taken = await self._jobs.database.run(lambda connection: _claim(connection, self._kinds.keys(), but))
+        taken = await self._jobs.database.run(_claim, self._kinds.keys(), but)
         if taken is not None:
             self._n_sending[taken[0].owner] += 1
         return taken
@@ -158,7 +158,7 @@ class CallbackSender:
         answer = await self._post(job, self._kinds[job.request.kind].callback(job, result))
         outcome = _outcome(answer, n_attempts)
         wait_s = backoff_s(n_attempts, FIRST_WAIT_S, MAX_WAIT_S)
-        if await self._jobs.database.run(lambda each: _note(each, job.id, n_attempts, outcome, wait_s)) and outcome:
+        if await self._jobs.database.run(_note, job.id, n_attempts, outcome, wait_s) and outcome:
             self._on_outcome(outcome)
         if outcome != "delivered":
             logger.warning("[%s] attempt %d to report its end: %s", job.id, n_attempts, answer)

@@ -133,7 +133,7 @@ class Jobs:
 
     async def cancel(self, id_: str, owner: str) -> Job | None:
         """Cancel a job that has not ended, and return it; `None` if the owner has no such job."""
-        job = await self.database.run(lambda connection: job_store.cancel(connection, id_, owner))
+        job = await self.database.run(job_store.cancel, id_, owner)
         if job is not None:
             await self.note_ended(job)
         return job
@@ -144,12 +144,12 @@ class Jobs:
         Raises:
             SpoolAway: the recording cannot be deleted. The job is cancelled then, and is there to be removed again.
         """
-        job = await self.database.run(lambda connection: job_store.cancel(connection, id_, owner))
+        job = await self.database.run(job_store.cancel, id_, owner)
         if job is None:
             return False
         if job.may_have_audio:
             await self._delete(id_)
-        return await self.database.run(lambda connection: job_store.remove(connection, id_, owner))
+        return await self.database.run(job_store.remove, id_, owner)
 
     async def note_ended(self, job: Job) -> None:
         """Delete the recording of a job that has ended, if it is not to be kept."""
@@ -162,9 +162,9 @@ class Jobs:
     async def sweep(self) -> None:
         """Delete recordings and results that are old enough, and recordings that belong to no job."""
         keep_s, results_s = self.settings.job_audio_days * DAY_S, self.settings.job_result_days * DAY_S
-        while ids := await self.database.run(lambda each: job_store.with_old_audio(each, keep_s, MAX_FORGOTTEN)):
+        while ids := await self.database.run(job_store.with_old_audio, keep_s, MAX_FORGOTTEN):
             await self._delete_audio(ids)
-        n = await self.database.run(lambda connection: job_store.remove_old(connection, results_s))
+        n = await self.database.run(job_store.remove_old, results_s)
         if n:
             logger.info("%d old jobs are forgotten", n)
         names = await self.on_spool(lambda spool: list(spool.older_than(ORPHAN_S)), SPOOL_COPY_S)
@@ -172,7 +172,7 @@ class Jobs:
             await self._delete_orphans(names[at : at + MAX_FORGOTTEN])
 
     async def _delete_orphans(self, names: list[str]) -> None:
-        known = await self.database.run(lambda connection: job_store.known_among(connection, names))
+        known = await self.database.run(job_store.known_among, names)
         for name in set(names) - known:
             await self._delete(name)
 
@@ -248,7 +248,7 @@ class Jobs:
     async def _delete_audio(self, ids: list[str]) -> None:
         for id_ in ids:
             await self._delete(id_)
-        await self.database.run(lambda connection: job_store.note_no_audio(connection, ids))
+        await self.database.run(job_store.note_no_audio, ids)
 
 
 def _fingerprint(request: Request, file: IO[bytes] | None) -> str:

@@ -195,7 +195,7 @@ class JobWorker:
         except asyncio.CancelledError:
             with suppress(TimeoutError, DatabaseAway):
                 async with asyncio.timeout(PUT_BACK_S):
-                    await self._jobs.database.run(lambda each: job_store.put_back(each, job.id, lease, 0.0))
+                    await self._jobs.database.run(job_store.put_back, job.id, lease, 0.0)
             raise
 
     async def _hold(self, job: Job, lease: str, step: _StepOfJob) -> None:
@@ -224,7 +224,7 @@ class JobWorker:
             await asyncio.sleep(lease_s / RENEWALS)
             with suppress(DatabaseAway):
                 # While the database is away, other gateways cannot take the job either.
-                if not await self._jobs.database.run(lambda each: job_store.renew(each, job.id, lease, lease_s)):
+                if not await self._jobs.database.run(job_store.renew, job.id, lease, lease_s):
                     return
 
     async def _attempt(self, job: Job, lease: str, step: _StepOfJob, saving: asyncio.Event) -> None:

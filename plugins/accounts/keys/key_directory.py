@@ -110,7 +110,7 @@ class KeyDirectory:
         reads_all = not self._is_up or self._clock() - self._all_read_at >= READ_ALL_S
         since = 0 if reads_all else self._version
         try:
-            version, records = await self._database.run(lambda connection: key_records.changes(connection, since))
+            version, records = await self._database.run(key_records.changes, since)
             if version < since:
                 since = 0
                 version, records = await self._database.run(key_records.changes)

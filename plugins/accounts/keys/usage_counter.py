@@ -77,7 +77,7 @@ class UsageCounter(MeteredUsage):
         Of those that are open, up to when they were last saved. Nothing while the database is away.
         """
         try:
-            return await self._database.run(lambda connection: usage.audio_since(connection, key.account, days))
+            return await self._database.run(usage.audio_since, key.account, days)
         except DatabaseAway:
             return []
 
@@ -91,17 +91,17 @@ class UsageCounter(MeteredUsage):
             # Together no longer than one transaction: each waits for those before it, whose time limits add up.
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await self.save()
-                return await self._database.run(lambda connection: usage.used(connection, from_day, to_day, account))
+                return await self._database.run(usage.used, from_day, to_day, account)
         except TimeoutError:
             raise DatabaseAway(f"usage cannot be read within {ANSWER_TIMEOUT_S:g} s") from None
 
     async def _save(self, reports: Sequence[Report]) -> None:
         today = self._now().date()
         if reports:
-            await self._database.run(lambda connection: usage.save(connection, reports))
+            await self._database.run(usage.save, reports)
         if today != self._day:
             still_open = sorted(meter.source for meter in self._meters if meter.noted_s)
-            await self._database.run(lambda connection: usage.forget_sources(connection, today, still_open))
+            await self._database.run(usage.forget_sources, today, still_open)
             self._day = today
 
     def _read(self, meter: Meter) -> float:

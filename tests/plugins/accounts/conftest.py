@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import URL, make_url
@@ -9,7 +10,7 @@ from sqlalchemy import URL, make_url
 from tests.app.conftest import Running
 from tests.postgres_server import PostgresServer, postgres_server
 from tutti_server.plugins.accounts.accounts import Accounts
-from tutti_server.plugins.accounts.database.database import Database
+from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +40,31 @@ async def file_database(tmp_path: Path) -> AsyncIterator[Database]:
     opened = Database(make_url(f"sqlite:///{tmp_path / 'folder' / 'tutti.db'}"))
     yield opened
     await opened.close()
+
+
+class Unsteady(Database):
+    """A database that can be away, whose answers can be lost, and that can fail in a way nothing is prepared for."""
+
+    is_away = False
+    is_wrong = False
+    loses_answers = False
+    n_asked = 0
+
+    async def run(self, work: Any, *arguments: Any, **named: Any) -> Any:
+        self.n_asked += 1
+        if self.is_wrong:
+            raise ValueError("an unexpected error")
+        if self.is_away:
+            raise DatabaseAway("it is away")
+        result = await super().run(work, *arguments, **named)
+        if self.loses_answers:
+            raise DatabaseAway("the connection was lost")
+        return result
+
+
+@pytest.fixture
+async def unsteady(tmp_path: Path) -> Unsteady:
+    return Unsteady(make_url(f"sqlite:///{tmp_path / 'tutti.db'}"))
 
 
 def accounts(server: Running) -> Accounts:

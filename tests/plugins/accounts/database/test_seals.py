@@ -114,17 +114,17 @@ async def test_a_job_whose_key_is_missing_waits(file_database: Database, tmp_pat
     jobs = Jobs(database, FolderSpool(tmp_path), SETTINGS, seals=Seals([NEW]))
     kinds = {"k": JobKind(work=None, callback=lambda job, result: CallbackMessage(body=b""))}  # type: ignore[arg-type]
     async with asyncio.timeout(20), JobWorker(jobs, kinds, fetch_as_told, lambda: True, print).running():
-        while not (found := await database.run(lambda each: job_store.by_id(each, job.id))) or not found.error:
+        while not (found := await database.run(job_store.by_id, job.id)) or not found.error:
             pass
     assert (found.state, found.error) == ("queued", "url: this server lacks the key to it")
-    assert await database.run(lambda each: job_store.claim(each, "a", 60.0, 3, "fetch")) is None
+    assert await database.run(job_store.claim, "a", 60.0, 3, "fetch") is None
     await database.run(lambda each: each.execute(text("UPDATE tutti_jobs SET due = 0")))
     async with asyncio.timeout(20):
         # A claim of the worker may still be under way; it is undone, and holds the job until then.
-        while not await database.run(lambda each: job_store.claim(each, "a", 60.0, 3, "fetch")):
+        while not await database.run(job_store.claim, "a", 60.0, 3, "fetch"):
             pass
     result = JobResult(content=b"text", media_type="text/plain", audio_s=1.0)
-    await database.run(lambda each: job_store.finish(each, job.id, "a", result))
+    await database.run(job_store.finish, job.id, "a", result)
     rules, outcomes = Rules(), list[str]()
     assert await CallbackSender(jobs, kinds, rules, "", outcomes.append).send_one()  # type: ignore[arg-type]
     assert (rules.asked, outcomes) == ([], [])
@@ -133,7 +133,7 @@ async def test_a_job_whose_key_is_missing_waits(file_database: Database, tmp_pat
 async def test_signing_keys_are_sealed(file_database: Database) -> None:
     database = file_database
     seals = Seals([NEW])
-    await database.run(lambda each: key_records.create(each, ApiKey(name="acme"), None, seals))
+    await database.run(key_records.create, ApiKey(name="acme"), None, seals)
     async with directory_of(database, seals) as directory, directory_of(database, Seals([OLD])) as other:
         (record,) = directory.records
         assert len(bytes.fromhex(directory.signing_key(record.id))) == key_records.KEY_BYTES
@@ -197,7 +197,7 @@ async def test_addresses_among_the_options_of_the_first_release_are_removed(data
         for kind in kinds
     ]
     for n_changed in (2, 0):
-        assert await database.run(lambda each: job_store.seal_again(each, Seals([NEW]))) == n_changed
+        assert await database.run(job_store.seal_again, Seals([NEW])) == n_changed
     deepgram, other = await database.run(lambda each: [job_store.by_id(each, id_) for id_ in ids])
     assert deepgram and deepgram.request.options == {"query": [["model", "é"], ["model", "b"]]}
     assert other and other.request.options == options

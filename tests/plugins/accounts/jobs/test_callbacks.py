@@ -79,9 +79,9 @@ class Sender:
     async def end_job(self, url: str, outcome: JobResult | JobFailed = RESULT, owner: str = "o") -> Job:
         request = Request(kind=KIND, options={}, callback_url=url)
         names = (str(uuid4()), owner, owner)
-        await self.database.run(lambda each: job_store.add(each, names, request, has_audio=False, fingerprint="f"))
-        await self.database.run(lambda each: job_store.claim(each, "a", 60.0, 5))
-        job = await self.database.run(lambda each: job_store.finish(each, names[0], "a", outcome))
+        await self.database.run(job_store.add, names, request, has_audio=False, fingerprint="f")
+        await self.database.run(job_store.claim, "a", 60.0, 5)
+        job = await self.database.run(job_store.finish, names[0], "a", outcome)
         assert job
         return job
 
@@ -168,7 +168,7 @@ async def test_a_report_whose_gateway_has_died_is_sent_again(sender: Sender, mon
     async with Receiver().running() as receiver:
         await sender.end_job(receiver.url, JobFailed("code", "why"))
         # It took the report, and came no further.
-        assert await sender.database.run(lambda each: module._claim(each, [KIND]))
+        assert await sender.database.run(module._claim, [KIND])
         assert await sender.sender.send_one()
         _, body = receiver.received.get_nowait()
     assert json.loads(body)["job"]["error"] == {"code": "code", "message": "why"}

@@ -217,7 +217,7 @@ class Campaign:
                 await self.readyz()
         assert {id_ for id_, bodies in self.receiver.bodies.items() if len(bodies) > 1} <= self.done_again
         assert not self.receiver.n_unsigned
-        used = await accounts(self.server).database.run(lambda each: usage.used(each, date.min, date.max))
+        used = await accounts(self.server).database.run(usage.used, date.min, date.max)
         assert sorted(each.n for each in used) == sorted(
             sum(owner == account for owner, _ in self.ids) for account in self.keys
         )

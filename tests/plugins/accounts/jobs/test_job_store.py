@@ -33,7 +33,7 @@ class Store:
         self.database = database
 
     async def __call__(self, work: Callable[..., _Result], *arguments: Any, **named: Any) -> _Result:
-        return await self.database.run(lambda connection: work(connection, *arguments, **named))
+        return await self.database.run(work, *arguments, **named)
 
     async def add(self, owner: str = "o", **named: Any) -> Job:
         names = (str(uuid4()), owner, owner)

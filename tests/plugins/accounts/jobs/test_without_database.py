@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from sqlalchemy import URL, Connection, make_url, text
+from sqlalchemy import URL, make_url, text
 
 from tests.app.conftest import Running
 from tests.plugins.accounts.jobs.conftest import ServeJobs
@@ -128,7 +128,7 @@ class AwayTwice(Database):
     def is_there(self) -> bool:
         return True
 
-    async def run(self, work: Callable[[Connection], Any]) -> Any:
+    async def run(self, *arguments: Any, **named: Any) -> Any:
         self.n_asked += 1
         if self.n_asked >= 2 * N_ASKED:
             self.has_asked.set()

@@ -91,7 +91,7 @@ class Place:
 
     async def until(self, id_: str, holds: Callable[[Job], object]) -> Job:
         """A job, as soon as something holds of it."""
-        while not (job := await self.database.run(lambda each: job_store.by_id(each, id_))) or not holds(job):
+        while not (job := await self.database.run(job_store.by_id, id_)) or not holds(job):
             pass
         return job
 
@@ -161,7 +161,7 @@ async def test_a_gateway_that_was_taken_for_dead_changes_nothing(
         # The first one goes on to the next job when it is through with that one.
         other = (await first.submit()).id
         assert (await _next(first, second)).id == other
-    assert await database.run(lambda each: job_store.result(each, id_)) == RESULT
+    assert await database.run(job_store.result, id_) == RESULT
 
 
 class NotingSpool(FolderSpool):
@@ -273,8 +273,8 @@ class LosesAnswers(Database):
 
     meanwhile: Callable[[], Awaitable[None]] | None = None
 
-    async def run(self, work: Callable[[Connection], Any]) -> Any:
-        result = await super().run(work)
+    async def run(self, work: Any, *arguments: Any, **named: Any) -> Any:
+        result = await super().run(work, *arguments, **named)
         if (meanwhile := self.meanwhile) is not None and result is not None:
             self.meanwhile = None
             await meanwhile()
@@ -367,13 +367,13 @@ async def test_a_recording_that_is_noted_without_an_answer_is_kept(
     database = LosesAnswers(url)
     place = Place(database, tmp_path / "spool", audio_days=1.0)
     job = await place.submit("https://quick/")
-    assert await database.run(lambda each: job_store.claim(each, "a", 60.0, 3, "fetch"))
+    assert await database.run(job_store.claim, "a", 60.0, 3, "fetch")
     place.jobs.spool.put(job.id, io.BytesIO(b"audio"))
 
     async def decode() -> None:
         if has_ended_meanwhile:
-            assert await database.run(lambda each: job_store.claim(each, "b", 60.0, 3))
-            await database.run(lambda each: job_store.finish(each, job.id, "b", RESULT))
+            assert await database.run(job_store.claim, "b", 60.0, 3)
+            await database.run(job_store.finish, job.id, "b", RESULT)
 
     database.meanwhile = decode
     await place.worker(done)._note_fetched(job, "a")
@@ -516,7 +516,7 @@ async def test_an_operator_goes_on_with_an_empty_folder(database: Database, tmp_
     (folder / MARK).touch()
     await Place(database, folder, recalls=True).submit()
     mark = (folder / MARK).read_text()
-    assert mark == await database.run(lambda each: job_store.folder_mark(each, None))
+    assert mark == await database.run(job_store.folder_mark, None)
     assert len(mark) == 16
 
 
@@ -749,7 +749,7 @@ async def test_a_recording_that_cannot_be_deleted_now_is_deleted_later(database:
     assert names(spool) == {cancelled.id, removed.id, finished.id}
     store.is_away = False
     assert await place.jobs.remove(removed.id, "o")
-    assert await database.run(lambda each: job_store.by_id(each, removed.id)) is None
+    assert await database.run(job_store.by_id, removed.id) is None
     await place.jobs.sweep()
     assert names(spool) == set()
     with pytest.raises(ZeroDivisionError):

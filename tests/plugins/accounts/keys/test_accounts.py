@@ -3,13 +3,12 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -105,10 +104,6 @@ def add_job(connection: Connection, account: str) -> Job:
     return job_store.add(connection, (str(uuid4()), account, account), request, has_audio=False, fingerprint="f")[0]
 
 
-async def run(database: Database, work: Callable[..., Any], *arguments: Any) -> Any:
-    return await database.run(lambda connection: work(connection, *arguments))
-
-
 @pytest.mark.parametrize("is_shared", [False, True], ids=IDS)
 @given(customers=CUSTOMERS, sid=st.sampled_from(SIDS))
 def test_a_call_is_found_by_its_own_account_alone(is_shared: bool, customers: Customers, sid: str) -> None:
@@ -149,16 +144,16 @@ def test_a_room_and_a_job_belong_to_their_account(customers: Customers) -> None:
             database = Database(make_url(f"sqlite:///{Path(folder) / 'tutti.db'}"))
             for owner, client in clients[::2]:
                 room = await rooms.claim(client.account, f"room-{owner}", None)
-                job = await run(database, add_job, client.account)
+                job = await database.run(add_job, client.account)
                 for other, asking in clients:
                     is_own = other == owner
                     assert await may_speak(rooms, asking, room) == is_own
                     for find in (job_store.find, job_store.cancel):
-                        assert bool(await run(database, find, job.id, asking.account)) == is_own
-                    listed = await run(database, job_store.listed, asking.account, 100, None, None)
+                        assert bool(await database.run(find, job.id, asking.account)) == is_own
+                    listed = await database.run(job_store.listed, asking.account, 100, None, None)
                     assert (job.id in {each.id for each in listed}) == is_own
                     if not is_own:
-                        assert not await run(database, job_store.remove, job.id, asking.account)
+                        assert not await database.run(job_store.remove, job.id, asking.account)
             await database.close()
 
     asyncio.run(check())

@@ -6,32 +6,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from sqlalchemy import Connection, make_url
+from sqlalchemy import make_url
 
+from tests.plugins.accounts.conftest import Unsteady
 from tutti_server.app.errors import RequestError
 from tutti_server.app.service.api_keys import ApiKey
-from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
+from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.keys import key_records
 from tutti_server.plugins.accounts.keys.key_directory import KEEP_S, READ_ALL_S, KeyDirectory
 from tutti_server.plugins.accounts.keys.key_records import KeyRecord, hash_of
 
 Result = TypeVar("Result")
-
-
-class Unsteady(Database):
-    """A database that can be away, or fail in a way that nothing is prepared for."""
-
-    is_away = False
-    is_wrong = False
-    n_asked = 0
-
-    async def run(self, work: Callable[[Connection], Result]) -> Result:
-        self.n_asked += 1
-        if self.is_wrong:
-            raise ValueError("an unexpected error")
-        if self.is_away:
-            raise DatabaseAway("it is away")
-        return await super().run(work)
 
 
 class Times:
@@ -41,18 +26,13 @@ class Times:
     now_s = 1e9
 
 
-@pytest.fixture
-async def unsteady(tmp_path: Path) -> Unsteady:
-    return Unsteady(make_url(f"sqlite:///{tmp_path / 'tutti.db'}"))
-
-
 def directory_of(database: Database, times: Times | None = None) -> KeyDirectory:
     times = times or Times()
     return KeyDirectory(database, lambda: times.clock_s, lambda: times.now_s)
 
 
 async def made(database: Database, name: str, expires: float | None = None) -> str:
-    key, _ = await database.run(lambda connection: key_records.create(connection, ApiKey(name=name), expires))
+    key, _ = await database.run(key_records.create, ApiKey(name=name), expires)
     return key
 
 
@@ -71,10 +51,10 @@ async def test_changes_are_known_without_a_restart(database: Database, monkeypat
         key = await made(database, "acme")
         record = await until(lambda: directory.find(key))
         assert record.name == "acme" and directory.find_id(record.id) == record
-        new, _ = await database.run(lambda connection: key_records.rotate(connection, "acme"))
+        new, _ = await database.run(key_records.rotate, "acme")
         await until(lambda: directory.find(key) is None)
         assert directory.find(new)
-        await database.run(lambda connection: key_records.withdraw(connection, "acme"))
+        await database.run(key_records.withdraw, "acme")
         await until(lambda: directory.find(new) is None)
         assert directory.find_id(record.id) is None
 
@@ -91,7 +71,7 @@ async def test_changes_are_known_after_an_unexpected_failure(
         await until(lambda: "an unexpected error" in caplog.text)
         unsteady.is_wrong = False
         assert directory.find(key)
-        await unsteady.run(lambda connection: key_records.withdraw(connection, "acme"))
+        await unsteady.run(key_records.withdraw, "acme")
         await until(lambda: directory.find(key) is None)
 
 
@@ -153,7 +133,7 @@ async def test_a_copy_that_was_restored_is_read_anew(unsteady: Unsteady, was_awa
     await asyncio.to_thread(path.write_bytes, copy)
     for number in range(3 if was_away else 1):
         await made(unsteady, f"new {number}")
-    await unsteady.run(lambda connection: key_records.withdraw(connection, "old"))
+    await unsteady.run(key_records.withdraw, "old")
     await directory.refresh()
     assert {each.name for each in directory.records if each.withdrawn is None} == (
         {"new 0", "new 1", "new 2"} if was_away else {"new 0"}

@@ -56,14 +56,14 @@ async def hear_until(socket: ClientConnection, type_: str) -> dict[str, Any]:
 
 
 async def used(database: Database) -> tuple[float, int]:
-    entries = await database.run(lambda connection: usage.used(connection, date.min, date.max))
+    entries = await database.run(usage.used, date.min, date.max)
     return sum(each.audio_s for each in entries), sum(each.n for each in entries)
 
 
 @pytest.mark.nightly
 async def test_a_session_that_goes_on_at_another_gateway_is_counted_once(database: Database, url: URL) -> None:
     """The client sends the audio without final text again."""
-    key, _ = await database.run(lambda connection: key_records.create(connection, ApiKey(name="acme")))
+    key, _ = await database.run(key_records.create, ApiKey(name="acme"))
     headers = {"Authorization": f"Bearer {key}"}
     with gateway(url) as (process, address):
         async with connect(f"ws://{address}/v1/stream", additional_headers=headers) as socket:

@@ -34,10 +34,10 @@ class Operator:
 
     def create(self, name: str, *scopes: Scope, **limits: Any) -> str:
         wanted = ApiKey(name=name, scopes=frozenset(scopes) or CLIENT_SCOPES, **limits)
-        return self.database.run_here(lambda connection: key_records.create(connection, wanted))[0]
+        return self.database.run_here(key_records.create, wanted)[0]
 
     def withdraw(self, name: str) -> None:
-        self.database.run_here(lambda connection: key_records.withdraw(connection, name))
+        self.database.run_here(key_records.withdraw, name)
 
 
 @pytest.fixture

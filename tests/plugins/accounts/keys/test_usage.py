@@ -1,14 +1,13 @@
 """What keys have used is counted once, whatever is repeated, lost or away."""
 
 import asyncio
-from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from sqlalchemy import URL, Connection, make_url, select
+from sqlalchemy import URL, select
 
+from tests.plugins.accounts.conftest import Unsteady
 from tutti_server.app.service.account_service import Kind
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
@@ -28,7 +27,7 @@ def report(source: str, audio_s: float, account: str = "key_1", day: date = TODA
 
 async def totals(database: Database) -> dict[tuple[str, str], tuple[float, int]]:
     """Audio and number, by account and kind, on all days."""
-    entries = await database.run(lambda connection: usage.used(connection, date.min, date.max))
+    entries = await database.run(usage.used, date.min, date.max)
     sums: dict[tuple[str, str], tuple[float, int]] = {}
     for each in entries:
         audio_s, n = sums.get((each.account, each.kind), (0.0, 0))
@@ -55,8 +54,8 @@ async def test_usage_is_asked_for_within_the_time_of_one_transaction(
 async def test_a_report_that_is_repeated_adds_nothing(database: Database) -> None:
     reports = [report("a", 3.0), report("b", 4.0, kind="file"), report("c", 5.0, account="key_2")]
     for _ in range(2):
-        await database.run(lambda connection: usage.save(connection, reports))
-    await database.run(lambda connection: usage.save(connection, [report("a", 10.0), report("b", 1.0)]))
+        await database.run(usage.save, reports)
+    await database.run(usage.save, [report("a", 10.0), report("b", 1.0)])
     assert await totals(database) == {
         ("key_1", "live"): (10.0, 1),
         ("key_1", "file"): (4.0, 1),
@@ -66,14 +65,14 @@ async def test_a_report_that_is_repeated_adds_nothing(database: Database) -> Non
 
 async def test_a_session_over_midnight_counts_once_and_its_audio_on_both_days(database: Database) -> None:
     tomorrow = TODAY + timedelta(days=1)
-    await database.run(lambda connection: usage.save(connection, [report("a", 3.0)]))
-    await database.run(lambda connection: usage.save(connection, [report("a", 10.0, day=tomorrow)]))
-    entries = await database.run(lambda connection: usage.used(connection, TODAY, tomorrow, "key_1"))
+    await database.run(usage.save, [report("a", 3.0)])
+    await database.run(usage.save, [report("a", 10.0, day=tomorrow)])
+    entries = await database.run(usage.used, TODAY, tomorrow, "key_1")
     assert entries == [
         Used(account="key_1", day=TODAY, kind="live", audio_s=3.0, n=1),
         Used(account="key_1", day=tomorrow, kind="live", audio_s=7.0, n=0),
     ]
-    since = await database.run(lambda connection: usage.audio_since(connection, "key_1", [TODAY, tomorrow]))
+    since = await database.run(usage.audio_since, "key_1", [TODAY, tomorrow])
     assert since == [10.0, 7.0]
 
 
@@ -84,10 +83,7 @@ async def test_gateways_that_save_at_the_same_time_lose_and_double_nothing(datab
     for step in range(1, 4):
         mine, yours = ([report(f"{who}{n}", float(step)) for n in range(50)] for who in "ab")
         both = [report("both", float(step))]
-        await asyncio.gather(
-            database.run(lambda connection, each=mine + both: usage.save(connection, each)),  # type: ignore[misc]
-            other.run(lambda connection, each=both + yours: usage.save(connection, each)),  # type: ignore[misc]
-        )
+        await asyncio.gather(database.run(usage.save, mine + both), other.run(usage.save, both + yours))
     await other.close()
     assert await totals(database) == {("key_1", "live"): (303.0, 101)}
 
@@ -100,39 +96,16 @@ async def test_open_sources_are_remembered(database: Database, monkeypatch: pyte
     monkeypatch.setattr(usage, "MAX_IN_STATEMENT", 2)
     names = ["a", "b", "c", "d", "e"]
     later = TODAY + 2 * usage.KEEP_SOURCES
-    await database.run(lambda connection: usage.save(connection, [report(each, 3.0) for each in names]))
-    await database.run(lambda connection: usage.forget_sources(connection, later, names[1:]))
+    await database.run(usage.save, [report(each, 3.0) for each in names])
+    await database.run(usage.forget_sources, later, names[1:])
     ids = select(usage._sources.c.id).order_by(usage._sources.c.id)
     assert await database.run(lambda connection: list(connection.scalars(ids))) == names[1:]
-    await database.run(lambda connection: usage.forget_sources(connection, later + usage.KEEP_SOURCES))
+    await database.run(usage.forget_sources, later + usage.KEEP_SOURCES)
     assert await database.run(lambda connection: list(connection.scalars(ids))) == names[1:]
     after = later + usage.KEEP_SOURCES + timedelta(days=1)
-    await database.run(lambda connection: usage.forget_sources(connection, after))
+    await database.run(usage.forget_sources, after)
     assert await database.run(lambda connection: list(connection.scalars(ids))) == []
     assert await totals(database) == {("key_1", "live"): (15.0, 5)}
-
-
-class Unsteady(Database):
-    """A database that can be away, whose answers can be lost, and that can fail unexpectedly."""
-
-    is_away = False
-    is_wrong = False
-    loses_answers = False
-
-    async def run(self, work: Callable[[Connection], Result]) -> Result:
-        if self.is_away:
-            raise DatabaseAway("it is away")
-        if self.is_wrong:
-            raise ValueError("an unexpected error")
-        result = await super().run(work)
-        if self.loses_answers:
-            raise DatabaseAway("the connection was lost")
-        return result
-
-
-@pytest.fixture
-async def unsteady(tmp_path: Path) -> Unsteady:
-    return Unsteady(make_url(f"sqlite:///{tmp_path / 'tutti.db'}"))
 
 
 class Notes:
