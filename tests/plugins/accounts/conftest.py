@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, make_url
 
-from tests.app.conftest import Running
+from tests.app.conftest import Running, Serve
 from tests.postgres_server import PostgresServer, postgres_server
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.app.service.scopes import CLIENT_SCOPES, Scope
 from tutti_server.plugins.accounts.accounts import Accounts
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
+from tutti_server.plugins.accounts.keys import key_records
 
 
 @pytest.fixture(scope="session")
@@ -65,6 +68,31 @@ class Unsteady(Database):
 @pytest.fixture
 async def unsteady(tmp_path: Path) -> Unsteady:
     return Unsteady(make_url(f"sqlite:///{tmp_path / 'tutti.db'}"))
+
+
+class Operator:
+    """Makes and withdraws keys beside a running server, as `tutti keys` does in another process."""
+
+    def __init__(self, serve: Serve, folder: Path) -> None:
+        self._serve = serve
+        self._folder = folder
+        self.database = Database(make_url(f"sqlite:///{folder / 'tutti.db'}"))
+
+    def create(self, name: str, *scopes: Scope, **limits: Any) -> str:
+        wanted = ApiKey(name=name, scopes=frozenset(scopes) or CLIENT_SCOPES, **limits)
+        return self.database.run_here(key_records.create, wanted)[0]
+
+    def withdraw(self, name: str) -> None:
+        self.database.run_here(key_records.withdraw, name)
+
+    async def serve(self, **values: Any) -> Running:
+        """A server of these keys."""
+        return await self._serve(database_keys=True, data_folder=str(self._folder), **values)
+
+
+@pytest.fixture
+def operator(serve: Serve, tmp_path: Path) -> Operator:
+    return Operator(serve, tmp_path)
 
 
 def accounts(server: Running) -> Accounts:

@@ -2,47 +2,23 @@
 
 import asyncio
 import json
-from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import speech
-from tests.plugins.accounts.conftest import accounts
-from tutti_server.app.service.api_keys import ApiKey
-from tutti_server.app.service.scopes import CLIENT_SCOPES, SCOPES, Scope, read_scopes
-from tutti_server.plugins.accounts.database.database import Database
-from tutti_server.plugins.accounts.keys import key_records
+from tests.plugins.accounts.conftest import Operator, accounts
+from tutti_server.app.service.scopes import SCOPES, read_scopes
 
 AUDIO = wav(np.concatenate((speech([1, 2]), np.zeros(16_000, np.float32))))
 LIVE = ["/v1/stream", "/v1/listen", "/v2/listen?model=flux-general-en", "/v1/realtime", "/v1/calls/CA1", "/"]
 """Sockets that show their key in a header."""
-
-
-class Operator:
-    """Makes and withdraws keys beside a running server, as `tutti keys` does in another process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.database = Database(make_url(f"sqlite:///{folder / 'tutti.db'}"))
-
-    def create(self, name: str, *scopes: Scope, **limits: Any) -> str:
-        wanted = ApiKey(name=name, scopes=frozenset(scopes) or CLIENT_SCOPES, **limits)
-        return self.database.run_here(key_records.create, wanted)[0]
-
-    def withdraw(self, name: str) -> None:
-        self.database.run_here(key_records.withdraw, name)
-
-
-@pytest.fixture
-def operator(tmp_path: Path) -> Operator:
-    return Operator(tmp_path)
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -58,9 +34,9 @@ async def status_of_socket(server: Running, path: str, key: str) -> int:
         return refused.response.status_code
 
 
-async def test_live_sessions_need_the_scope_live(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+async def test_live_sessions_need_the_scope_live(operator: Operator) -> None:
     live, files = operator.create("speaks", "live"), operator.create("uploads", "files", "jobs")
-    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    server = await operator.serve()
     for path in LIVE:
         statuses = [await status_of_socket(server, path, key) for key in (live, files, "tutti_x", "x")]
         assert statuses == [101, 403, 401, 401], path
@@ -81,11 +57,9 @@ async def test_live_sessions_need_the_scope_live(serve: Serve, operator: Operato
         assert (await client.post(withdraw, headers=bearer(files))).status_code == 403
 
 
-async def test_pages_of_any_origin_and_name_may_use_keys_of_the_database(
-    serve: Serve, operator: Operator, tmp_path: Path
-) -> None:
+async def test_pages_of_any_origin_and_name_may_use_keys_of_the_database(operator: Operator) -> None:
     key = operator.create("speaks", "live")
-    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    server = await operator.serve()
     headers = bearer(key) | {"origin": "https://app.example", "host": "captions.example"}
     async with httpx.AsyncClient(base_url=server.http) as client:
         answer = await client.post("/v1/realtime/client_secrets", headers=headers)
@@ -93,9 +67,9 @@ async def test_pages_of_any_origin_and_name_may_use_keys_of_the_database(
 
 
 @pytest.mark.default
-async def test_files_need_the_scope_files(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+async def test_files_need_the_scope_files(operator: Operator) -> None:
     live, files = operator.create("speaks", "live"), operator.create("uploads", "files")
-    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    server = await operator.serve()
     async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
         for key, expected in ((files, 200), (live, 403), ("x", 401)):
             answer = await client.post("/v1/audio/transcriptions", headers=bearer(key), files={"file": AUDIO})
@@ -111,11 +85,9 @@ async def test_files_need_the_scope_files(serve: Serve, operator: Operator, tmp_
 
 @pytest.mark.default
 @pytest.mark.parametrize("query", ["callback=https://h/", "callback[]=https://h/", "callback=https://h/&callback="])
-async def test_a_callback_needs_the_scope_jobs_however_it_is_written(
-    serve: Serve, operator: Operator, tmp_path: Path, query: str
-) -> None:
+async def test_a_callback_needs_the_scope_jobs_however_it_is_written(operator: Operator, query: str) -> None:
     files, jobs = operator.create("uploads", "files"), operator.create("works", "jobs")
-    server = await serve(database_keys=True, data_folder=str(tmp_path), jobs=True, callback_hosts="h")
+    server = await operator.serve(jobs=True, callback_hosts="h")
     async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
         answers = [
             await client.post(f"/v1/listen?{query}", headers=bearer(key), content=AUDIO) for key in (files, jobs)
@@ -125,8 +97,8 @@ async def test_a_callback_needs_the_scope_jobs_however_it_is_written(
     assert [json.loads(each) for each in stored] == [{"query": []}], "the address may hold a password"
 
 
-async def test_rooms_need_the_scope_rooms(serve: Serve, operator: Operator, tmp_path: Path) -> None:
-    server = await serve(database_keys=True, data_folder=str(tmp_path))
+async def test_rooms_need_the_scope_rooms(operator: Operator) -> None:
+    server = await operator.serve()
     for name, scopes, expected in (("with", ("live", "rooms"), "started"), ("without", ("live",), "error")):
         key = operator.create(name, *read_scopes(scopes))
         directory = accounts(server).directory
@@ -139,12 +111,10 @@ async def test_rooms_need_the_scope_rooms(serve: Serve, operator: Operator, tmp_
             assert expected == "started" or answer["code"] == "room_not_allowed"
 
 
-async def test_metrics_are_open_unless_the_operator_asks_for_a_key(
-    serve: Serve, operator: Operator, tmp_path: Path
-) -> None:
+async def test_metrics_are_open_unless_the_operator_asks_for_a_key(operator: Operator) -> None:
     metrics, client_key = operator.create("prometheus", "metrics"), operator.create("acme")
-    opened = await serve(database_keys=True, data_folder=str(tmp_path))
-    closed = await serve(database_keys=True, data_folder=str(tmp_path), metrics_need_key=True)
+    opened = await operator.serve()
+    closed = await operator.serve(metrics_need_key=True)
     async with httpx.AsyncClient() as client:
         assert (await client.get(f"{opened.http}/metrics")).status_code == 200
         for key, expected in ((metrics, 200), (client_key, 403), ("x", 401)):
@@ -152,12 +122,10 @@ async def test_metrics_are_open_unless_the_operator_asks_for_a_key(
         assert (await client.get(f"{closed.http}/metrics")).status_code == 401
 
 
-async def test_a_server_notices_keys_while_it_runs(
-    serve: Serve, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_notices_keys_while_it_runs(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     """A withdrawn key opens nothing, nor do the client secrets that it made; open sessions go on."""
     monkeypatch.setattr("tutti_server.plugins.accounts.keys.key_directory.POLL_S", 0.01)
-    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    server = await operator.serve()
     key = operator.create("acme")
     async with asyncio.timeout(30), httpx.AsyncClient(base_url=server.http) as client:
         while (answer := await client.post("/v1/realtime/client_secrets", headers=bearer(key))).status_code != 200:
@@ -174,10 +142,10 @@ async def test_a_server_notices_keys_while_it_runs(
 
 
 @pytest.mark.default
-async def test_limits_of_a_key_are_those_of_its_record(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+async def test_limits_of_a_key_are_those_of_its_record(operator: Operator) -> None:
     """Its minutes are counted in the database, so that a restart gives it no new ones."""
     one, short = operator.create("one", sessions=1), operator.create("short", minutes_per_month=0.01)
-    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    server = await operator.serve()
     async with connect(server.stream, additional_headers=bearer(one)):
         assert await status_of_socket(server, "/v1/stream", one) == 429
     async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
@@ -187,7 +155,7 @@ async def test_limits_of_a_key_are_those_of_its_record(serve: Serve, operator: O
         assert usage
         await usage.save()
         assert (await client.post("/v1/listen", headers=bearer(short), content=AUDIO)).status_code == 429
-    other = await serve(database_keys=True, data_folder=str(tmp_path))
+    other = await operator.serve()
     assert await status_of_socket(other, "/v1/stream", short) == 429
 
 

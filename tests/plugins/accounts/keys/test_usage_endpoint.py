@@ -13,7 +13,8 @@ from websockets.asyncio.client import connect
 
 from tests.app.conftest import Running, Serve
 from tests.fakes import pcm, silence, speech
-from tests.plugins.accounts.keys.test_scopes import AUDIO, Operator, bearer
+from tests.plugins.accounts.conftest import Operator
+from tests.plugins.accounts.keys.test_scopes import AUDIO, bearer
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.plugins.accounts.keys import usage_counter, usage_endpoint
 from tutti_server.plugins.accounts.keys.key_metrics import KeyMetrics
@@ -37,11 +38,6 @@ def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "datetime", Noon)
 
 
-@pytest.fixture
-def operator(tmp_path: Path) -> Operator:
-    return Operator(tmp_path)
-
-
 async def speak(server: Running, key: str, **start: Any) -> None:
     """Have a live session to its end."""
     async with connect(server.stream, additional_headers=bearer(key)) as socket:
@@ -58,11 +54,9 @@ async def usage_of(server: Running, bearer_key: str, **query: str) -> httpx.Resp
 
 
 @pytest.mark.default
-async def test_a_key_sees_its_own_usage_and_the_operator_that_of_all(
-    serve: Serve, operator: Operator, tmp_path: Path
-) -> None:
+async def test_a_key_sees_its_own_usage_and_the_operator_that_of_all(operator: Operator) -> None:
     acme, other, boss = operator.create("acme"), operator.create("other"), operator.create("boss", "usage")
-    server = await serve(database_keys=True, data_folder=str(tmp_path), api_keys="plain")
+    server = await operator.serve(api_keys="plain")
     async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
         for key in (acme, acme, "plain"):
             answer = await client.post("/v1/listen", headers=bearer(key), content=AUDIO)
@@ -85,9 +79,9 @@ async def test_a_key_sees_its_own_usage_and_the_operator_that_of_all(
     assert (await usage_of(server, boss, **{"from": YESTERDAY, "to": YESTERDAY})).json()["data"] == []
 
 
-async def test_what_else_is_asked_for_is_refused(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+async def test_what_else_is_asked_for_is_refused(operator: Operator) -> None:
     acme, boss = operator.create("acme"), operator.create("boss", "usage")
-    server = await serve(database_keys=True, data_folder=str(tmp_path), api_keys="plain")
+    server = await operator.serve(api_keys="plain")
     for key, query, status, message in (
         ("x", {}, 401, "a valid API key is needed"),
         ("plain", {}, 403, "expected a key with a name"),
@@ -142,12 +136,12 @@ async def test_without_a_database_keys_of_the_file_are_counted_in_the_metrics(se
     assert (refusal.status_code, refusal.json()["error"]["code"]) == (404, "not_counted")
 
 
-async def test_the_series_of_keys_begin_before_their_first_use(
-    serve: Serve, operator: Operator, keys_file: str, tmp_path: Path
-) -> None:
+async def test_the_series_of_keys_begin_before_their_first_use(operator: Operator, keys_file: str) -> None:
     """A series that begins with its first use hides that from `increase()`, by which operators bill."""
     operator.create("other one")
-    server = await serve(keys_file=keys_file, database_keys=True, data_folder=str(tmp_path))
+    server = await operator.serve(
+        keys_file=keys_file,
+    )
     async with httpx.AsyncClient(base_url=server.http) as client:
         page = (await client.get("/metrics")).text
     for key in ("acme", "boss", "other one", "other"):
@@ -156,19 +150,19 @@ async def test_the_series_of_keys_begin_before_their_first_use(
                 assert f'{name}{{key="{key}",kind="{kind}"}} 0.0\n' in page
 
 
-async def test_a_session_that_resumes_counts_from_there(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+async def test_a_session_that_resumes_counts_from_there(operator: Operator) -> None:
     """Not the audio before that time, which is there for the speech detector."""
     acme = operator.create("acme")
-    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    server = await operator.serve()
     await speak(server, acme, resume={"from_s": 10.5, "audio_from_s": 10.0})
     (entry,) = (await usage_of(server, acme)).json()["data"]
     assert entry["audio_s"] == pytest.approx(len(TALK) / 16_000 - 0.5, abs=0.01)
 
 
-async def test_metrics_name_the_oldest_keys_only(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+async def test_metrics_name_the_oldest_keys_only(operator: Operator) -> None:
     """The others are counted together, so that the number of series is bounded."""
     first, second = operator.create("first"), operator.create("second")
-    server = await serve(database_keys=True, data_folder=str(tmp_path), max_key_labels=1, api_keys="plain")
+    server = await operator.serve(max_key_labels=1, api_keys="plain")
     for key in (second, first, "plain"):
         await speak(server, key)
     seconds = pytest.approx(len(TALK) / 16_000, abs=0.01)
