@@ -6,14 +6,15 @@ the answers, `{"answer": message}` and `{"close": [code, reason]}`. The engine o
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
-from tests.fakes import decode, silence, speech
+from tests.fakes import decode, pcm, silence, speech
 from tests.talk import CONFIG, Decode, Talk
 from tutti_server.app.errors import LimitExceeded, SessionError
 from tutti_server.app.live.dialect import Dialect
@@ -26,6 +27,19 @@ GOLDEN = Path(__file__).parent / "golden"
 Step = dict[str, Any]
 ToMessages = Callable[[Samples], Iterable[str | bytes]]
 """Audio, 16 kHz, as a client of the dialect sends it."""
+
+
+def in_pieces(samples: Samples) -> Iterator[bytes]:
+    """Floats, in messages of 100 ms."""
+    return (pcm(samples[at : at + 1600]) for at in range(0, len(samples), 1600))
+
+
+SPEECH = st.builds(
+    lambda words, silence_s: {"speech": words, "silence_s": silence_s},
+    st.lists(st.integers(0, 80), max_size=8),
+    st.sampled_from([0.0, 0.2, 0.6, 1.2, 2.0]),
+)
+"""Any speech of a client, as a step."""
 
 
 def golden(dialect: str) -> list[Path]:

@@ -30,6 +30,12 @@ LOW, HIGH = range(1, 11), range(51, 61)
 TALK = np.concatenate((silence(0.3), speech(LOW), silence(1.0), speech(HIGH), silence(0.5)))
 
 
+SIDE = np.concatenate((silence(0.3), speech(LOW), silence(4.0)))
+OTHER_SIDE = np.concatenate((silence(4.0), speech(HIGH), silence(4.0)))[: len(SIDE)]
+CALL = wav(np.stack((SIDE, OTHER_SIDE), 1).reshape(-1), n_channels=2)
+"""A call whose sides have a channel each."""
+
+
 async def embed(stretches: Sequence[Samples]) -> NDArray[np.float32]:
     limit = (np.abs(word(LOW[-1])).max() + np.abs(word(HIGH[0])).max()) / 2
     return np.stack([np.eye(2, dtype=np.float32)[int(np.abs(each).max() > limit)] for each in stretches])
@@ -89,14 +95,11 @@ async def test_the_python_client_gets_the_speakers_of_a_file(serve: Serve, tmp_p
     assert isinstance(first, tutti.Segment) and isinstance(second, tutti.Segment)
     assert isinstance(low, tutti.Utterance) and isinstance(high, tutti.Utterance)
     assert isinstance(stopped, tutti.Stopped)
-    assert [(each.utterance, each.speaker, each.text) for each in (first, second)] == [
-        (0, "A", said(LOW)),
-        (1, "B", said(HIGH)),
-    ]
-    assert [(each.utterance, each.speaker, each.text) for each in (low, high)] == [
-        (0, "A", said(LOW)),
-        (1, "B", said(HIGH)),
-    ]
+    for pair in ((first, second), (low, high)):
+        assert [(each.utterance, each.speaker, each.text) for each in pair] == [
+            (0, "A", said(LOW)),
+            (1, "B", said(HIGH)),
+        ]
     spoken = [[word.speaker for word in each.words] for each in (first, second)]
     assert spoken == [["A"] * len(LOW), ["B"] * len(HIGH)]
     assert stopped.words == len(LOW) + len(HIGH) and stopped.audio_s >= second.end_s
@@ -124,17 +127,14 @@ async def test_clients_say_how_many_speakers_there_are_and_who(serve: Serve) -> 
 
 async def test_the_sides_of_a_call_have_the_names_that_the_client_gives(serve: Serve) -> None:
     """Each channel is a speaker. The text is in the order of time."""
-    first = np.concatenate((silence(0.3), speech(LOW), silence(4.0)))
-    second = np.concatenate((silence(4.0), speech(HIGH), silence(4.0)))[: len(first)]
     server = await start(serve)
     names = {"channel_names[]": ["agent", "caller"]}
-    content = wav(np.stack((first, second), 1).reshape(-1), n_channels=2)
-    body = (await post(server.http, content, {"response_format": "diarized_json", **names})).json()
+    body = (await post(server.http, CALL, {"response_format": "diarized_json", **names})).json()
     assert [(each["speaker"], each["text"]) for each in body["segments"]] == [
         ("agent", said(LOW)),
         ("caller", said(HIGH)),
     ]
-    assert body["text"] == said([*LOW, *HIGH]) and body["duration"] == pytest.approx(len(first) / 16_000, abs=0.01)
+    assert body["text"] == said([*LOW, *HIGH]) and body["duration"] == pytest.approx(len(SIDE) / 16_000, abs=0.01)
     refused = await diarized(server, **names)
     assert refused.status_code == 400
     assert "channel_names: expected 1, one for each channel, got 2" in refused.json()["error"]["message"]
@@ -232,18 +232,15 @@ async def test_a_stranger_does_not_get_the_name_of_someone_silent(serve: Serve) 
 async def test_a_call_has_a_record(serve: Serve) -> None:
     """Of its sides by name where each has a channel; of voices that are told apart where both are on one."""
     server = await start(serve)
-    first = np.concatenate((silence(0.3), speech(LOW), silence(4.0)))
-    second = np.concatenate((silence(4.0), speech(HIGH), silence(4.0)))[: len(first)]
-    content = wav(np.stack((first, second), 1).reshape(-1), n_channels=2)
     fields = {"response_format": "call_record", "channel_names[]": ["agent", "caller"]}
-    record = (await post(server.http, content, fields)).json()
+    record = (await post(server.http, CALL, fields)).json()
     assert [(each["speaker"], each["text"]) for each in record["turns"]] == [
         ("agent", said(LOW)),
         ("caller", said(HIGH)),
     ]
     assert [(each["name"], each["words"]) for each in record["speakers"]] == [("agent", 10), ("caller", 10)]
     assert [each["word"] for each in record["turns"][0]["words"]] == said(LOW).split()
-    assert record["duration_s"] == pytest.approx(len(first) / 16_000, abs=0.01)
+    assert record["duration_s"] == pytest.approx(len(SIDE) / 16_000, abs=0.01)
     assert record["usage"]["type"] == "duration"
 
     one = await diarized(server, response_format="call_record_vtt")

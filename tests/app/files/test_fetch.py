@@ -73,12 +73,12 @@ def answer(content: bytes = b"audio", status: str = OK, type_: str = "audio/wav"
     return f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + content
 
 
-def fetcher(names: dict[str, Sequence[str]] | None = None, **values: Any) -> RecordingFetcher:
-    async def resolve(host: str, port: int) -> Sequence[str]:
-        return (names or {}).get(host, ["127.0.0.1"])
+def fetcher(resolve: Callable[[str], Sequence[str]] = lambda host: ["127.0.0.1"], **values: Any) -> RecordingFetcher:
+    async def resolve_now(host: str, port: int) -> Sequence[str]:
+        return resolve(host)
 
-    hosts = ("*.example.org",)
-    rules = AddressRules("url_hosts", hosts, private_networks=LOOPBACK, resolve=resolve)
+    hosts = ("*.example.org", "db.internal", "name.invalid")
+    rules = AddressRules("url_hosts", hosts, private_networks=LOOPBACK, resolve=resolve_now)
     defaults: dict[str, Any] = {"types": ("audio/", "application/ogg"), "max_bytes": 1_000_000, "timeout_s": 20.0}
     return RecordingFetcher(rules=rules, **defaults | values)
 
@@ -110,7 +110,7 @@ async def test_redirects_are_followed_and_checked() -> None:
     ):
         away = Web(lambda path, place=place: answer(status="302 Found", location=place))  # type: ignore[misc]
         with pytest.raises(JobFailed) as refused:
-            await fetched(away, names={"private.example.org": ["10.0.0.1"]})
+            await fetched(away, resolve=lambda host: ["10.0.0.1" if "private" in host else "127.0.0.1"])
         assert refused.value.code == "url_refused" and len(away.requests) == 1
     loop = Web(lambda path: answer(status="302 Found", location="/a.wav"))
     with pytest.raises(JobFailed, match="at most 5 redirects"):
@@ -122,43 +122,33 @@ async def test_redirects_are_followed_and_checked() -> None:
 async def test_names_of_the_operators_network_are_not_told_from_others(error: int | None) -> None:
     """One that has a private address fails as one that does not exist: with the same code and message."""
 
-    async def resolve(host: str, port: int) -> Sequence[str]:
+    def resolve(host: str) -> Sequence[str]:
         if error is not None:
             raise socket.gaierror(error, "the resolver's own words")
         return ["10.0.0.1"]
 
-    rules = AddressRules("url_hosts", ("*",), resolve=resolve)
-    fetch = RecordingFetcher(rules=rules, types=("audio/",), max_bytes=9, timeout_s=20.0).fetch
     with pytest.raises(JobFailed) as refused:
-        await fetch("https://db.internal/", BytesIO())
+        await fetcher(resolve).fetch("https://db.internal/", BytesIO())
     message = "url: expected a host with public addresses only, got 'db.internal'"
     assert (refused.value.code, refused.value.message) == ("url_refused", message)
 
 
 async def test_a_name_that_cannot_be_resolved_now_is_tried_again() -> None:
-    async def resolve(host: str, port: int) -> Sequence[str]:
+    def resolve(host: str) -> Sequence[str]:
         raise socket.gaierror(socket.EAI_AGAIN, "later")
 
-    rules = AddressRules("url_hosts", ("*",), resolve=resolve)
-    fetch = RecordingFetcher(rules=rules, types=("audio/",), max_bytes=9, timeout_s=20.0).fetch
     with pytest.raises(JobDelayed):
-        await fetch("https://example.org/", BytesIO())
+        await fetcher(resolve).fetch("https://a.example.org/", BytesIO())
 
 
 async def test_a_name_that_changes_its_address_gains_nothing() -> None:
     """It is resolved once for each connection, and the connection goes to the address that was checked."""
     answers = iter([["127.0.0.1"], ["10.0.0.1"]])
-
-    async def resolve(host: str, port: int) -> Sequence[str]:
-        return next(answers)
-
-    rules = AddressRules("url_hosts", ("*",), private_networks=LOOPBACK, resolve=resolve)
     web = Web(lambda path: answer(status="302 Found", location="/b"))
     async with web.running():
         with pytest.raises(JobFailed, match="public addresses only"):
             # `.invalid` has no address: only what `resolve` said can have been connected to.
-            fetch = RecordingFetcher(rules=rules, types=("audio/",), max_bytes=9, timeout_s=20.0).fetch
-            await fetch(f"http://name.invalid:{web.port}/", BytesIO())
+            await fetcher(lambda host: next(answers)).fetch(f"http://name.invalid:{web.port}/", BytesIO())
     assert len(web.requests) == 1
 
 

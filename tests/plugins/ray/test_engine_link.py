@@ -1,7 +1,7 @@
 """The link to one engine replica: what it passes on, and what becomes of its windows when the replica is gone."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -26,8 +26,11 @@ async def collect(link: RayEngineLink) -> list[EngineEvent]:
         return [event async for event in events]
 
 
+Until = Callable[[Callable[[], bool]], Coroutine[None, None, None]]
+
+
 @asynccontextmanager
-async def running(calls: FakeCalls) -> AsyncIterator[tuple[RayEngineLink, Callable[[Callable[[], bool]], object]]]:
+async def running(calls: FakeCalls, *, is_up: bool = True) -> AsyncIterator[tuple[RayEngineLink, Until]]:
     """A link that follows the replica, and a function that waits until something holds after a change of the link."""
     changed = asyncio.Event()
     link = RayEngineLink("e1", "n1", calls, changed.set)
@@ -40,6 +43,8 @@ async def running(calls: FakeCalls) -> AsyncIterator[tuple[RayEngineLink, Callab
 
     task = asyncio.create_task(link.run())
     try:
+        if is_up:
+            await up(calls, link, until)
         yield link, until
     finally:
         task.cancel()
@@ -47,15 +52,22 @@ async def running(calls: FakeCalls) -> AsyncIterator[tuple[RayEngineLink, Callab
             await task
 
 
-async def up(calls: FakeCalls, link: RayEngineLink, until: Callable[[Callable[[], bool]], object]) -> None:
+async def up(calls: FakeCalls, link: RayEngineLink, until: Until) -> None:
     calls.report()
-    await until(lambda: link.is_up)  # type: ignore[misc]
+    await until(lambda: link.is_up)
+
+
+async def waiting(engine: FakeTranscriber, link: RayEngineLink) -> asyncio.Task[list[EngineEvent]]:
+    """A session that waits for the text of its window."""
+    task = asyncio.create_task(collect(link))
+    await engine.opened.wait()
+    return task
 
 
 async def test_it_is_up_with_the_first_report() -> None:
     """Before, it takes no window: its model is not known. Then all events arrive in order, and nothing is cancelled."""
     calls = FakeCalls(FakeTranscriber())
-    async with running(calls) as (link, until):
+    async with running(calls, is_up=False) as (link, until):
         with pytest.raises(EngineGone) as gone:
             await collect(link)
         assert not gone.value.had_window
@@ -68,8 +80,7 @@ async def test_it_is_up_with_the_first_report() -> None:
 async def test_a_refusal_is_raised_on_entry() -> None:
     """A full queue refuses a window as it does in one process."""
     calls = FakeCalls(FakeTranscriber(error=EngineOverloaded(512, 512)))
-    async with running(calls) as (link, until):
-        await up(calls, link, until)
+    async with running(calls) as (link, _):
         with pytest.raises(EngineOverloaded):
             async with link.submit(window()):
                 pytest.fail("the window was accepted")
@@ -79,10 +90,8 @@ async def test_a_session_that_leaves_cancels_its_window() -> None:
     """The replica is notified when no one waits for the text any more."""
     engine = FakeTranscriber(holds=True)
     calls = FakeCalls(engine)
-    async with running(calls) as (link, until):
-        await up(calls, link, until)
-        task = asyncio.create_task(collect(link))
-        await engine.opened.wait()
+    async with running(calls) as (link, _):
+        task = await waiting(engine, link)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
@@ -94,14 +103,12 @@ async def test_windows_of_a_replica_that_dies_are_given_back() -> None:
     engine = FakeTranscriber(holds=True)
     calls = FakeCalls(engine)
     async with running(calls) as (link, until):
-        await up(calls, link, until)
-        task = asyncio.create_task(collect(link))
-        await engine.opened.wait()
+        task = await waiting(engine, link)
         calls.fail()
         with pytest.raises(EngineGone) as gone:
             await task
         assert gone.value.had_window
-        await until(lambda: not link.is_up)  # type: ignore[misc]
+        await until(lambda: not link.is_up)
         assert not link.is_lost
         calls.recover()
         await up(calls, link, until)
@@ -112,14 +119,12 @@ async def test_a_replica_that_is_silent_is_gone(monkeypatch: pytest.MonkeyPatch)
     engine = FakeTranscriber(holds=True)
     calls = FakeCalls(engine)
     async with running(calls) as (link, until):
-        await up(calls, link, until)
-        task = asyncio.create_task(collect(link))
-        await engine.opened.wait()
+        task = await waiting(engine, link)
         monkeypatch.setattr(engine_link, "MAX_SILENCE_S", 0.0)
         calls.report()
         with pytest.raises(EngineGone, match="no report"):
             await task
-        await until(lambda: not link.is_up)  # type: ignore[misc]
+        await until(lambda: not link.is_up)
 
 
 async def test_a_replica_that_stops_finishes_its_windows() -> None:
@@ -132,8 +137,7 @@ async def test_a_replica_that_stops_finishes_its_windows() -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not link.is_up:  # noqa: ASYNC110
             await asyncio.sleep(0)
-        task = asyncio.create_task(collect(link))
-        await engine.opened.wait()
+        task = await waiting(engine, link)
         link.leave()
         assert link.is_lost and not link.is_up
         with pytest.raises(EngineGone):

@@ -1,7 +1,7 @@
 """Flux's turns: what holds for every order of the session's events, and what each event becomes."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 
 from tests.app.dialects.made_events import segment, utterance
 from tests.compat.asyncapi import flux_problems
-from tests.compat.exchange import Step, exchange
+from tests.compat.exchange import SPEECH, Step, exchange, in_pieces
 from tests.compat.sentences import SENTENCES, spoken
-from tests.fakes import pcm
 from tutti_server.app.dialects.deepgram.flux_options import FluxOptions, FluxThresholds
 from tutti_server.app.dialects.deepgram.flux_wire import Flux
 from tutti_server.app.errors import SessionError
-from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
 
@@ -202,15 +201,6 @@ def test_any_other_text_ends_the_stream(text: str) -> None:
     assert (caught.value.code, caught.value.is_fatal) == ("UNPARSABLE_CLIENT_MESSAGE", True)
 
 
-def one(samples: Samples) -> Iterable[bytes]:
-    return (pcm(samples[at : at + 1600]) for at in range(0, len(samples), 1600))
-
-
-SPEECH = st.builds(
-    lambda words, silence_s: {"speech": words, "silence_s": silence_s},
-    st.lists(st.integers(0, 80), max_size=8),
-    st.sampled_from([0.0, 0.2, 0.6, 1.2, 2.0]),
-)
 TEXTS = st.sampled_from(
     [
         {"type": "ForceEndTurn"},
@@ -225,7 +215,7 @@ TEXTS = st.sampled_from(
 @given(st.lists(SPEECH | st.builds(lambda text: {"text": text}, TEXTS), max_size=8))
 def test_what_holds_of_every_stream(steps: list[Step]) -> None:
     """Messages are numbered, turns follow Deepgram's table of states, and no word is lost."""
-    told = exchange([*steps, {"text": {"type": "CloseStream"}}], flux(), one, server=SENTENCES)
+    told = exchange([*steps, {"text": {"type": "CloseStream"}}], flux(), in_pieces, server=SENTENCES)
     assert told[-1] == {"close": [1000, "done"]}
     answers = [step["answer"] for step in told if "answer" in step]
     assert [problem for answer in answers for problem in flux_problems(answer)] == []

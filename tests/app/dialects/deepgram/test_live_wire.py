@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.dialects.made_events import segment, utterance
-from tests.compat.exchange import Step, exchange
-from tests.fakes import MODEL, pcm
+from tests.compat.exchange import SPEECH, Step, exchange, in_pieces
+from tests.fakes import MODEL
 from tutti_server.app.dialects.deepgram.live_results import LiveResults
 from tutti_server.app.dialects.deepgram.live_wire import Deepgram
 from tutti_server.app.dialects.deepgram.metadata import Request
@@ -34,22 +34,12 @@ def deepgram(*query: tuple[str, str]) -> Deepgram:
     return Deepgram(parse([*RAW, *query], MODEL.languages, is_live=True), REQUEST)
 
 
-def one(samples: Samples) -> Iterator[bytes]:
-    for at in range(0, len(samples), 1600):
-        yield pcm(samples[at : at + 1600])
-
-
 def two(samples: Samples) -> Iterator[bytes]:
     """The same on both channels, on the second one somewhat later."""
     second = np.concatenate((np.zeros(LATE_SAMPLES, np.float32), samples))[: len(samples)]
-    yield from one(np.stack((samples, second), axis=1).reshape(-1))
+    return in_pieces(np.stack((samples, second), axis=1).reshape(-1))
 
 
-SPEECH = st.builds(
-    lambda words, silence_s: {"speech": words, "silence_s": silence_s},
-    st.lists(st.integers(0, 80), max_size=8),
-    st.sampled_from([0.0, 0.2, 0.6, 1.2, 2.0]),
-)
 TEXTS = st.sampled_from(
     [
         {"type": "Finalize"},
@@ -82,7 +72,7 @@ def test_what_holds_of_every_stream(query: list[tuple[str, str]], steps: list[St
     if is_stereo:
         query = [*query, ("channels", "2"), ("multichannel", "true")]
     steps = [*steps, {"text": {"type": "CloseStream"}}]
-    told = exchange(steps, deepgram(*query), two if is_stereo else one)
+    told = exchange(steps, deepgram(*query), two if is_stereo else in_pieces)
     answers = [step["answer"] for step in told if "answer" in step]
     assert told[-1] == {"close": [1000, "done"]} and answers[-1]["type"] == "Metadata"
     n_channels = 1 + is_stereo

@@ -376,21 +376,13 @@ def test_unknown_keys_are_ignored_with_a_warning(message: dict[str, Any], key: s
     assert [(n.code, n.message) for n in notices] == [("unknown_key", f"{key}: unknown key; ignored")]
 
 
-def test_options_of_silence_cause_notices_in_manual_mode() -> None:
-    """They have no effect there, and the client receives a notice."""
-    endpointing = {"mode": "manual", "silence_ms": 700, "min_utterance_s": 1, "max_utterance_s": 20}
-    command, _ = wire.decode(json.dumps({"type": "start", "endpointing": endpointing}))
-    assert isinstance(command, commands.Start)
-    assert [notice.code for notice in command.notices] == ["no_effect", "no_effect"]
-    assert [notice.message.split(":")[0] for notice in command.notices] == [
-        "endpointing.silence_ms",
-        "endpointing.min_utterance_s",
-    ]
+MANUAL_SILENCE = {"mode": "manual", "silence_ms": 700, "min_utterance_s": 1, "max_utterance_s": 20}
 
 
 @pytest.mark.parametrize(
     ("start", "names"),
     [
+        ({"endpointing": MANUAL_SILENCE}, ["silence_ms", "min_utterance_s"]),
         ({"endpointing": {"min_silence_ms": 200, "end_confidence": 0.6}}, ["min_silence_ms", "end_confidence"]),
         ({"endpointing": {"eager_confidence": 0.6}}, ["eager_confidence"]),
         ({"endpointing": {"mode": "manual", "padding_ms": 100, "threshold": 0.6}}, ["padding_ms"]),
@@ -398,7 +390,7 @@ def test_options_of_silence_cause_notices_in_manual_mode() -> None:
         ({"turns": True, "endpointing": {"mode": "adaptive", "min_silence_ms": 200, "eager_confidence": 0.6}}, []),
     ],
 )
-def test_options_of_turns_cause_notices_where_they_have_no_effect(start: dict[str, Any], names: list[str]) -> None:
+def test_options_cause_notices_where_they_have_no_effect(start: dict[str, Any], names: list[str]) -> None:
     command, _ = wire.decode(json.dumps({"type": "start", **start}))
     assert isinstance(command, commands.Start)
     assert [notice.code for notice in command.notices] == ["no_effect"] * len(names)
