@@ -370,21 +370,8 @@ def test_what_is_missing_is_said_in_words(query: list[tuple[str, str]]) -> None:
 
 
 NAMES = st.sampled_from(
-    [
-        "encoding",
-        "sample_rate",
-        "channels",
-        "language",
-        "endpointing",
-        "utterance_end_ms",
-        "keyterm",
-        "keywords",
-        "punctuate",
-        "extra",
-        "utt_split",
-        "detect_language",
-        "redact",
-    ]
+    "encoding sample_rate channels language endpointing utterance_end_ms keyterm keywords punctuate extra utt_split "
+    "detect_language redact".split()
 )
 
 
