@@ -31,7 +31,7 @@ CASES: list[dict[str, Any]] = json.loads((WIRE / "resume.json").read_text())
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_golden_cases(case: dict[str, Any]) -> None:
-    """The events of each connection become those that the program receives."""
+    """The events of each connection become those that the program receives, which are the same without `delivered`."""
     continuity = Continuity(tuple(case["from_s"]), tuple(case.get("translate", ())))
     for number, connection in enumerate(case["connections"]):
         delivered: list[Event] = []
@@ -41,7 +41,7 @@ def test_golden_cases(case: dict[str, Any]) -> None:
             delivered += continuity.resume(connection["audio_from_s"], connection.get("lost_until_s"))
         for event in connection["events"]:
             delivered += continuity.receive(parse_event(event))
-        assert [event_to_wire(event) for event in delivered] == connection["delivered"]
+        assert [event_to_wire(event) for event in delivered] == connection.get("delivered", connection["events"])
 
 
 @pytest.mark.parametrize(
