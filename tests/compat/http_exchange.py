@@ -13,6 +13,8 @@ GOLDEN = Path(__file__).parent / "golden"
 # The rest is of the moment, or of the machine that it was recorded on.
 REQUEST_HEADERS = ("accept", "authorization", "content-type", "content-length", "transfer-encoding")
 ANSWER_HEADERS = ("content-type", "x-tutti-ignored", "x-tutti-model")
+LINE_CHARS = 200
+"""The longest value of several parts that stands in one line of a file."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,19 @@ def write(path: Path, client: str, request: Request, answer: Answer | None) -> N
     stored: dict[str, Any] = {"client": client, "request": {**vars(request), "body": body}}
     if answer:
         stored["answer"] = vars(answer)
-    path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(_laid_out(stored) + "\n")
+
+
+def _laid_out(value: Any, indent: str = "\n") -> str:
+    """JSON in which whatever fits into a line is a line."""
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) <= LINE_CHARS or not isinstance(value, dict | list):
+        return text
+    inner = indent + " "
+    if isinstance(value, list):
+        return f"[{inner}{f',{inner}'.join(_laid_out(each, inner) for each in value)}{indent}]"
+    parts = (f"{json.dumps(name)}: {_laid_out(each, inner)}" for name, each in value.items())
+    return f"{{{inner}{f',{inner}'.join(parts)}{indent}}}"
 
 
 async def replay(app: ASGIApp, request: Request) -> Answer:
