@@ -174,14 +174,6 @@ def test_a_threshold_of_hundreds_of_digits_is_refused() -> None:
     assert failure["type"] == "ConfigureFailure"
 
 
-def test_a_container_is_passed_on_unchanged() -> None:
-    dialect = flux(FluxOptions())
-    (start,) = dialect.open()
-    assert isinstance(start, commands.Start)
-    assert start.audio == AudioFormat("pcm_f32le")
-    assert list(dialect.read(b"OggS")) == [commands.Media(b"OggS")]
-
-
 def test_as_many_turns_may_be_ended_as_flushes_may_wait() -> None:
     dialect = flux()
     for _ in range(MAX_PENDING_FLUSHES):

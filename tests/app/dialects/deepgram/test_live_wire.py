@@ -19,7 +19,7 @@ from tutti_server.app.dialects.deepgram.live_wire import Deepgram
 from tutti_server.app.dialects.deepgram.metadata import Request
 from tutti_server.app.dialects.deepgram.options import parse
 from tutti_server.app.dialects.deepgram.words import plain
-from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
@@ -199,14 +199,6 @@ def test_a_final_begins_no_later_than_its_words() -> None:
     list(results.segment(segment("Yes.", 1.0, 1.84, words=(events.Word("Yes.", 1.0, 1.21, 0.9),), goes_on=False)))
     (final,) = results.utterance(utterance("Yes.", 1.0, 1.84))
     assert (final["start"], final["duration"]) == (1.0, 0.84)
-
-
-def test_a_container_is_passed_on_unchanged() -> None:
-    dialect = Deepgram(CONTAINER, REQUEST)
-    (start,) = dialect.open()
-    assert isinstance(start, commands.Start)
-    assert start.audio == AudioFormat("pcm_f32le")
-    assert list(dialect.read(b"RIFF")) == [commands.Media(b"RIFF")]
 
 
 @pytest.mark.parametrize(

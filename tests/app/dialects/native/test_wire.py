@@ -404,11 +404,6 @@ def test_any_text_is_a_command_or_an_error(text: str) -> None:
         wire.decode(text)
 
 
-def test_deeply_nested_json_is_an_error() -> None:
-    with pytest.raises(SessionError):
-        wire.decode("[" * 100_000)
-
-
 @pytest.mark.parametrize(
     ("endpointing", "mode"),
     [
