@@ -5,17 +5,20 @@ They run on an event loop in a thread of its own, so that a test may use a clien
 
 import asyncio
 import json
+import queue
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.node import require_packages
+from tests.recordings import AUDIO
 from tests.small_model import SMALL_MODEL, small_settings
 from tutti_server.app.server.main import Server, bind, build_app
 from tutti_server.app.service.service import Service
@@ -93,6 +96,54 @@ class Host:
         return await stack.enter_async_context(_running(settings, transcriber or self._engine)), stack
 
 
+class OtherServer:
+    """A client's own server: has recordings, and receives answers.
+
+    `statuses` are those of its first answers to what it is sent; it receives nothing that it refuses.
+    """
+
+    def __init__(self) -> None:
+        self.received: queue.Queue[tuple[str, str, dict[str, str], bytes]] = queue.Queue()
+        self.statuses: Iterator[int] = iter(())
+        other = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                content = (AUDIO / self.path.removeprefix("/")).read_bytes()
+                self._answer(content)
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                status = next(other.statuses, 200)
+                if status == 200:
+                    other.received.put((self.command, self.path, headers, body))
+                self._answer(b"", status)
+
+            def do_PUT(self) -> None:
+                self.do_POST()
+
+            def _answer(self, content: bytes, status: int = 200) -> None:
+                self.send_response(status)
+                self.send_header("content-type", "audio/flac")
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
 @asynccontextmanager
 async def _engine() -> Any:
     async with Engine.start(EngineConfig(model=SMALL_MODEL)) as engine:
@@ -149,6 +200,13 @@ def start_server(host: Host) -> Iterator[Callable[..., Running]]:
     yield start
     for stack in stacks:
         host.stop(stack)
+
+
+@pytest.fixture
+def other() -> Iterator[OtherServer]:
+    other = OtherServer()
+    yield other
+    other.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,7 @@
 """Deepgram's own SDK with recordings at an address, and with answers that come later."""
 
 import json
-import queue
-import threading
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,7 @@ from deepgram.errors import BadRequestError
 from deepgram.types.listen_v1response import ListenV1Response
 
 from tests.compat.conformance import supported
-from tests.compat.conftest import KEY, Running
+from tests.compat.conftest import KEY, OtherServer, Running
 from tests.compat.test_deepgram import NO_RETRIES, connected, missing
 from tests.recordings import AUDIO, TEXTS
 from tutti_server.app.publish.webhook import SIGNATURE_HEADER
@@ -32,55 +29,6 @@ ALLOWED: dict[str, Any] = {
     "private_networks": "127.0.0.0/8",
     "job_secret": "secret",
 }
-
-
-class OtherServer:
-    """A client's own server: has recordings, and receives answers."""
-
-    def __init__(self) -> None:
-        received: queue.Queue[tuple[str, str, dict[str, str], Any]] = queue.Queue()
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                content = (AUDIO / self.path.removeprefix("/")).read_bytes()
-                self._answer(content)
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                received.put((self.command, self.path, headers, json.loads(body)))
-                self._answer(b"")
-
-            def do_PUT(self) -> None:
-                self.do_POST()
-
-            def _answer(self, content: bytes) -> None:
-                self.send_response(200)
-                self.send_header("content-type", "audio/flac")
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.received = received
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-@pytest.fixture
-def other() -> Iterator[OtherServer]:
-    other = OtherServer()
-    yield other
-    other.close()
 
 
 @supported(FILE, "body of JSON with url", how=f"where `TUTTI_URL_HOSTS` allows its host; {ELSEWHERE}")
@@ -113,7 +61,8 @@ def test_the_answer_comes_later(
             accepted: Any = client.listen.v1.media.transcribe_url(url=f"{other.url}/train.flac", **options)
         else:
             accepted = client.listen.v1.media.transcribe_file(request=(AUDIO / "train.flac").read_bytes(), **options)
-    command, path, headers, body = other.received.get(timeout=WAIT_S)
+    command, path, headers, content = other.received.get(timeout=WAIT_S)
+    body = json.loads(content)
     assert (command, path) == (method, "/done?a=b")
     assert headers["dg-request-id"] == accepted.request_id == body["metadata"]["request_id"]
     assert headers["dg-token"] == "unnamed" and KEY not in str(headers) and SIGNATURE_HEADER in headers
@@ -129,5 +78,6 @@ def test_what_fails_later_is_reported(start_server: Callable[..., Running], othe
         accepted: Any = client.listen.v1.media.transcribe_file(request=b"no audio", callback=other.url)
         with pytest.raises(BadRequestError, match="callback: expected a host that the operator allows"):
             client.listen.v1.media.transcribe_file(request=b"x", callback="http://10.0.0.1/")
-    *_, body = other.received.get(timeout=WAIT_S)
+    *_, content = other.received.get(timeout=WAIT_S)
+    body = json.loads(content)
     assert (body["err_code"], body["request_id"]) == ("Bad Request", accepted.request_id)

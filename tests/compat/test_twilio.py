@@ -5,17 +5,16 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
 
+from tests.app.dialects.twilio.test_endpoint import call, hear_all, subscriber
+from tests.app.dialects.twilio.test_endpoint import speak as send
 from tests.compat.conformance import approximated, supported
+from tests.compat.conftest import OtherServer
 from tests.compat.exchange import Step, golden, replay
 from tests.fakes import slow_mulaw
 from tests.recordings import TEXTS, encoded, read, words
@@ -88,83 +87,13 @@ def test_golden_exchanges(path: Path) -> None:
     replay(path, Twilio(RecordedSink(steps)), Sender(*tracks), steps)
 
 
-class Receiver(ThreadingHTTPServer):
-    """Keeps what it is sent, and is not there for the first request."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.bodies: list[dict[str, Any]] = []
-        self.n_bad_signatures = 0
-        self.has_failed = False
-        self.has_all = threading.Event()
-        self.lock = threading.Lock()
-
-    def take(self, signature: str, body: bytes) -> int:
-        """A status."""
-        with self.lock:
-            if not self.has_failed:
-                self.has_failed = True
-                return 503
-            fields = dict(part.split("=") for part in signature.split(","))
-            signed = fields["t"].encode() + b"." + body
-            if not hmac.compare_digest(hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest(), fields["v1"]):
-                self.n_bad_signatures += 1
-                return 401
-            self.bodies.append(json.loads(body))
-            if self.bodies[-1]["event"]["type"] == "call_ended":
-                self.has_all.set()
-            return 204
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        self.send_response(self.server.take(self.headers["tutti-signature"], body))
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        thread = threading.Thread(target=receiver.serve_forever)
-        thread.start()
-        yield receiver
-        receiver.shutdown()
-        thread.join()
-
-
-async def speak(address: str, inbound: bytes, outbound: bytes) -> list[dict[str, Any]]:
+async def speak(address: str, *tracks: bytes) -> list[dict[str, Any]]:
     """Make a whole call and hang up at once. Returns the messages to a subscriber."""
-    async with connect(f"ws://{address}/v1/calls/CA1", compression=None) as subscriber:
-        async with connect(f"ws://{address}/v1/twilio", compression=None) as call:
-            await call.send(json.dumps({"event": "connected", "protocol": "Call", "version": "1.0.0"}))
-            start = {
-                "streamSid": "MZ1",
-                "accountSid": "AC1",
-                "callSid": "CA1",
-                "tracks": ["inbound", "outbound"],
-                "customParameters": {"language": "en", "words": "true", "agent": "Ann"},
-                "mediaFormat": {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1},
-            }
-            await call.send(json.dumps({"event": "start", "sequenceNumber": "1", "start": start, "streamSid": "MZ1"}))
-            for at in range(0, max(len(inbound), len(outbound)), CHUNK):
-                for track, audio in (("inbound", inbound), ("outbound", outbound)):
-                    if chunk := audio[at : at + CHUNK]:
-                        await call.send(media(track, at // 8, chunk))
-            await call.send(json.dumps({"event": "stop", "streamSid": "MZ1"}))
-        heard = []
-        try:
-            while True:
-                heard.append(json.loads(await subscriber.recv()))
-        except ConnectionClosed:
-            return heard
+    options = {"language": "en", "words": "true", "agent": "Ann"}
+    async with subscriber(address) as listener:
+        async with call(address, customParameters=options) as socket:
+            await send(socket, *tracks)
+        return await hear_all(listener)
 
 
 @supported("twilio", "subscriber socket")
@@ -173,18 +102,23 @@ async def speak(address: str, inbound: bytes, outbound: bytes) -> list[dict[str,
     "webhook",
     how="one address for all calls, set by the operator; final events only, signed, retried for 5 minutes",
 )
-def test_a_socket_and_a_webhook_receive_a_call(start_server: Callable[..., Any], receiver: Receiver) -> None:
+def test_a_socket_and_a_webhook_receive_a_call(start_server: Callable[..., Any], other: OtherServer) -> None:
     """Both sides with their own words; the webhook has the same finals in the same order, though it failed at first."""
-    url = f"http://127.0.0.1:{receiver.server_address[1]}/calls"
-    server = start_server(webhook_url=url, webhook_secret=SECRET)
+    other.statuses = iter([503])
+    server = start_server(webhook_url=f"{other.url}/calls", webhook_secret=SECRET)
     inbound, outbound = (encoded(read(name), "mulaw", 8000) for name in ("train", "hello"))
     heard = asyncio.run(speak(server.address, inbound, outbound))
     said = [[each["text"] for each in heard if each["type"] == "utterance" and each["channel"] == n] for n in (0, 1)]
     assert words(" ".join(said[0])) == words(TEXTS["train"])
     assert words(" ".join(said[1]))[1:] == words(TEXTS["hello"])[1:]
     assert all(each["words"] for each in heard if each["type"] == "segment")
-    assert receiver.has_all.wait(WEBHOOK_TIMEOUT_S)
+    bodies: list[dict[str, Any]] = []
+    while not bodies or bodies[-1]["event"]["type"] != "call_ended":
+        *_, headers, body = other.received.get(timeout=WEBHOOK_TIMEOUT_S)
+        fields = dict(part.split("=") for part in headers["tutti-signature"].split(","))
+        signed = fields["t"].encode() + b"." + body
+        assert hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest() == fields["v1"]
+        bodies.append(json.loads(body))
     passing = ("started", "speech_started", "interim", "lag")
-    assert [body["event"] for body in receiver.bodies] == [each for each in heard if each["type"] not in passing]
-    assert [body["sequence"] for body in receiver.bodies] == list(range(len(receiver.bodies)))
-    assert receiver.n_bad_signatures == 0
+    assert [body["event"] for body in bodies] == [each for each in heard if each["type"] not in passing]
+    assert [body["sequence"] for body in bodies] == list(range(len(bodies)))
