@@ -28,7 +28,7 @@ Span = tuple[float, float]
 
 
 class Diarizer:
-    """Listens to one recording. `windows` passes its audio on; `speakers` answers once it has ended."""
+    """Listens to one recording. `listen` passes its audio on; `speakers` answers once it has ended."""
 
     def __init__(self, embed: Embed) -> None:
         self._embed = embed
