@@ -32,7 +32,7 @@ from benchmarks.files.clip_scores import (
     score,
     start_differences,
 )
-from benchmarks.files.labelled_clips import Clip, choose_clips, in_versions
+from benchmarks.files.labelled_clips import Clip, by_telephone, choose_clips, in_versions
 from benchmarks.files.speech_tables import tables
 from benchmarks.files.systems import (
     DEFAULT_SYSTEMS,
@@ -89,6 +89,7 @@ class Turns:
     show_default=True,
     help="How often each clip is transcribed: as it is, then later, quieter or in a little noise.",
 )
+@click.option("--telephone", is_flag=True, help="Transcribe the clips as a telephone has them: 8 kHz in mu-law.")
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each system.")
 @click.option("--streams", default=4, show_default=True, help="Live sessions at a time, and clips in a turn.")
 @click.option("--pace", default=1.0, show_default=True, help="Speed of live audio, as a multiple of real time.")
@@ -102,6 +103,7 @@ def main(
     systems: str,
     peer_python: str,
     versions: int,
+    telephone: bool,
     threads: int,
     streams: int,
     pace: float,
@@ -112,6 +114,7 @@ def main(
     """Transcribe clips with each system in turn, and compare errors, invented words, times, languages and CPU time."""
     chosen = {name: parse_system(name) for name in systems.split(",")}
     clips = [each for clip in choose_clips(manifest, kinds) for each in in_versions(clip, versions)]
+    clips = list(map(by_telephone, clips)) if telephone else clips
     checkpoint = str(find_checkpoint(model))
     result: dict[str, Any] = {
         "benchmark": "real_speech",
@@ -119,6 +122,7 @@ def main(
         **machine.describe(),
         "model": Path(model).name,
         "n_versions": versions,
+        "telephone": telephone,
         "threads": threads,
         "streams": streams,
         "pace": pace,

@@ -11,10 +11,11 @@ from typing import Any
 import av
 import click
 import numpy as np
+import soxr
 from numpy.typing import NDArray
 
 from benchmarks.recordings import REPOSITORY, load_bundled
-from tutti_server.app.media.pcm import Samples
+from tutti_server.app.media.pcm import Samples, decode_samples
 from tutti_server.engine.api import SAMPLE_RATE
 
 Pcm = NDArray[np.int16]
@@ -34,6 +35,7 @@ LEAD_S = 0.09
 GAINS = (0.7, 1.0, 0.5)
 NOISE_DB = -35.0
 """Noise, beside the level of the clip, in the versions that are not quieter."""
+TELEPHONE_RATE = 8000
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -159,6 +161,18 @@ def in_versions(clip: Clip, n: int) -> Iterator[Clip]:
             changed = np.concatenate([lead, gain * channel + noise_level * random.standard_normal(len(channel))])
             channels.append(np.rint(changed).clip(-32_768, 32_767).astype(np.int16))
         yield replace(clip, name=f"{clip.name}, version {version + 1}", channels=tuple(channels), original=clip.name)
+
+
+def by_telephone(clip: Clip) -> Clip:
+    """The clip as a telephone has it: 8,000 samples a second, each one of the 256 values of G.711 mu-law."""
+    values = np.sort(decode_samples(bytes(range(256)), "mulaw"))
+    limits = (values[1:] + values[:-1]) / 2
+
+    def changed(channel: Pcm) -> Pcm:
+        narrow = soxr.resample(channel.astype(np.float32) / 32768, SAMPLE_RATE, TELEPHONE_RATE)
+        return _to_pcm(soxr.resample(values[np.searchsorted(limits, narrow)], TELEPHONE_RATE, SAMPLE_RATE))
+
+    return replace(clip, channels=tuple(map(changed, clip.channels)))
 
 
 def bundled_clips() -> list[Clip]:

@@ -9,7 +9,7 @@ import click
 import numpy as np
 import pytest
 
-from benchmarks.files.labelled_clips import Clip, in_versions, load_clips
+from benchmarks.files.labelled_clips import Clip, by_telephone, in_versions, load_clips
 
 
 def write_manifest(folder: Path, *lines: dict[str, Any]) -> None:
@@ -65,3 +65,15 @@ def test_versions_of_a_clip_are_later_quieter_or_noisy() -> None:
     assert set(quieter.channels[0][1440:]) == {7000}
     assert noisy.channels[0][2880:].std() == pytest.approx(10_000 * 10 ** (-35 / 20), rel=0.1)
     assert (noisy.channels[0] == list(in_versions(clip, 3))[2].channels[0]).all()
+
+
+def test_a_telephone_has_low_tones_alone_and_few_values() -> None:
+    """Mu-law has a signal 38 dB above its own noise; nothing is left above 4 kHz."""
+    seconds = np.arange(16_000) / 16_000
+    low, high = (np.rint(10_000 * np.sin(2 * np.pi * hertz * seconds)).astype(np.int16) for hertz in (1000, 6000))
+    clip = Clip(name="1.wav", kind="a", channels=(low, high), texts=("one", "two"))
+    changed = by_telephone(clip)
+    noise = (changed.channels[0] - low.astype(np.int32))[1000:-1000].std()
+    assert 33 < 20 * np.log10(low.std() / noise) < 43
+    assert changed.channels[1][1000:-1000].std() < 100
+    assert (changed.name, changed.texts, len(changed.channels[0])) == (clip.name, clip.texts, 16_000)
