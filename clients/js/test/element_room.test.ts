@@ -119,10 +119,18 @@ describe("RoomReader", () => {
 
   it("connects as soon as the device is in a network again", () => {
     open();
+    const [first] = FakeSource.all;
     page.dispatchEvent(new Event("offline"));
-    expect([last().readyState, states.at(-1)]).toEqual([FakeSource.CLOSED, "reconnecting"]);
+    expect([first?.readyState, states.at(-1)]).toEqual([FakeSource.CLOSED, "reconnecting"]);
     page.dispatchEvent(new Event("online"));
-    expect(FakeSource.all.length).toBe(2);
+    expect(last().readyState).toBe(FakeSource.CONNECTING);
+  });
+
+  it("goes on without a network where the server is on the same device", () => {
+    open();
+    page.dispatchEvent(new Event("offline"));
+    last().deliver({ type: "room", name: "choir 7", live: true, resumed: true });
+    expect([states.at(-1), last().readyState]).toEqual(["live", FakeSource.CONNECTING]);
   });
 
   it("keeps a connection that was made while it asked why there was none", async () => {

@@ -26,9 +26,10 @@ export class RoomReader {
         [
             "offline",
             () => {
-                // The connection may stay open for minutes without anything coming through it.
-                this.#source?.close();
+                // The connection may stay open for minutes without anything coming through it. A server on the same device is
+                // still there.
                 this.#listener.onState("reconnecting");
+                this.#connect();
             },
         ],
         // A browser may keep a page that the user has left, with its connection, and open only a few to each server.
