@@ -16,6 +16,7 @@ export class RecorderSource {
     #recorder;
     #state = "live";
     #isStarted = false;
+    #isRestarting = false;
     /** The last byte of a chunk that ended in the middle of a sample. */
     #half;
     #timer;
@@ -39,11 +40,15 @@ export class RecorderSource {
     }
     /**
      * Stops the recorder and starts it again. Call it when the application is active again (`AppState`) and `state` is not
-     * `live`: not every recorder goes on by itself after a phone call.
+     * `live`: not every recorder goes on by itself after a phone call. A call during another one has no effect.
      */
     restart() {
-        if (this.#isStarted && this.#state !== "stopped") {
-            void this.#release().then(() => this.#begin());
+        if (this.#isStarted && !this.#isRestarting && this.#state !== "stopped") {
+            this.#isRestarting = true;
+            void this.#release().then(() => {
+                this.#isRestarting = false;
+                this.#begin();
+            });
         }
     }
     stop() {

@@ -37,6 +37,7 @@ export class RecorderSource implements AudioSource {
   readonly #recorder: Recorder;
   #state: AudioState = "live";
   #isStarted = false;
+  #isRestarting = false;
   /** The last byte of a chunk that ended in the middle of a sample. */
   #half: number | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -68,11 +69,15 @@ export class RecorderSource implements AudioSource {
 
   /**
    * Stops the recorder and starts it again. Call it when the application is active again (`AppState`) and `state` is not
-   * `live`: not every recorder goes on by itself after a phone call.
+   * `live`: not every recorder goes on by itself after a phone call. A call during another one has no effect.
    */
   restart(): void {
-    if (this.#isStarted && this.#state !== "stopped") {
-      void this.#release().then(() => this.#begin());
+    if (this.#isStarted && !this.#isRestarting && this.#state !== "stopped") {
+      this.#isRestarting = true;
+      void this.#release().then(() => {
+        this.#isRestarting = false;
+        this.#begin();
+      });
     }
   }
 

@@ -103,6 +103,16 @@ describe("react-native-live-audio-stream", () => {
     expect(stream.nStarts).toBe(2);
   });
 
+  test("is started once where the application says so twice", async () => {
+    const { chunks } = started(source);
+    source.restart();
+    source.restart();
+    await settle();
+    stream.record(base64(2));
+    expect([stream.nStarts, chunks]).toEqual([2, [[2]]]);
+    source.stop();
+  });
+
   test("begins again also where the system has stopped the recorder, which refuses to be stopped then", async () => {
     const { lost, chunks } = started(source);
     stream.stop = () => Promise.reject(new Error("no recording in progress"));
