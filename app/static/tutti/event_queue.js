@@ -38,9 +38,7 @@ export class EventQueue {
     async *#read() {
         try {
             for (;;) {
-                const events = this.#unread;
-                this.#unread = [];
-                yield* events;
+                yield* this.#unread.splice(0);
                 if (this.#unread.length > 0) {
                     continue;
                 }

@@ -85,7 +85,8 @@ export class Microphone {
     #stream;
     #source;
     #state = "live";
-    #isOpening = false;
+    /** How many repairs were asked for since the present one began, with this one. */
+    #nRepairs = 0;
     /** How many looks of the watch have passed since the last chunk. */
     #nQuietLooks = 0;
     #watch;
@@ -192,7 +193,7 @@ export class Microphone {
         this.#setState(state);
         this.#screen?.hold();
         if (state === "disconnected") {
-            void this.#reopen();
+            void this.#mend(() => this.#reopen());
         }
         else if (state === "suspended" || (state === "interrupted" && isWanted)) {
             // It fails, or waits, until the browser allows it. The next news tries again. During an interruption, only the user
@@ -207,7 +208,7 @@ export class Microphone {
         if (this.#nQuietLooks >= MAX_QUIET_LOOKS) {
             this.#nQuietLooks = 0;
             this.#setState("suspended");
-            void this.#rebuild();
+            void this.#mend(() => this.#rebuild());
         }
     }
     #observe() {
@@ -229,43 +230,41 @@ export class Microphone {
         }
     }
     /** Opens the device again, or another one. Without any, the next change of the devices tries again. */
-    #reopen() {
-        return this.#mend(async () => {
-            const stream = await this.#open();
-            if (this.state === "stopped") {
-                stopTracks(stream);
-                return;
-            }
-            try {
-                this.#use(stream);
-            }
-            catch (error) {
-                stopTracks(stream);
-                throw error;
-            }
-        });
-    }
-    /** Makes a new context of the same sample rate, and records with it. */
-    #rebuild() {
-        return this.#mend(async () => {
-            const graph = await this.#build(this.sampleRate);
-            if (this.state !== "stopped") {
-                this.#detach();
-                this.#graph = graph;
-                this.#attach();
-                this.#use(this.#stream);
-            }
-            else {
-                void graph.context.close();
-            }
-        });
-    }
-    /** Runs one repair at a time. It may fail, and the next news tries again; a permission that is withdrawn is the end. */
-    async #mend(repair) {
-        if (this.#isOpening) {
+    async #reopen() {
+        const stream = await this.#open();
+        if (this.state === "stopped") {
+            stopTracks(stream);
             return;
         }
-        this.#isOpening = true;
+        try {
+            this.#use(stream);
+        }
+        catch (error) {
+            stopTracks(stream);
+            throw error;
+        }
+    }
+    /** Makes a new context of the same sample rate, and records with it. */
+    async #rebuild() {
+        const graph = await this.#build(this.sampleRate);
+        if (this.state !== "stopped") {
+            this.#detach();
+            this.#graph = graph;
+            this.#attach();
+            this.#use(this.#stream);
+        }
+        else {
+            void graph.context.close();
+        }
+    }
+    /**
+     * Runs one repair at a time. It may fail, and the next news tries again, also news that came meanwhile; a permission that
+     * is withdrawn is the end.
+     */
+    async #mend(repair) {
+        if (this.#nRepairs++ > 0) {
+            return;
+        }
         try {
             await repair();
         }
@@ -276,8 +275,10 @@ export class Microphone {
                 this.#onLost?.(reason);
             }
         }
-        finally {
-            this.#isOpening = false;
+        const hasNews = this.#nRepairs > 1;
+        this.#nRepairs = 0;
+        if (hasNews && this.state === "disconnected") {
+            this.#update();
         }
     }
 }

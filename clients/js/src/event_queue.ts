@@ -9,7 +9,7 @@ export const MAX_UNREAD_EVENTS = 4096;
 /** Delivers events to the one loop that reads them. */
 export class EventQueue {
   readonly #onLeave: () => void;
-  #unread: SessionEvent[] = [];
+  readonly #unread: SessionEvent[] = [];
   #isBeingRead = false;
   #isEnded = false;
   #error: TuttiError | undefined;
@@ -48,9 +48,7 @@ export class EventQueue {
   async *#read(): AsyncGenerator<SessionEvent, void, undefined> {
     try {
       for (;;) {
-        const events = this.#unread;
-        this.#unread = [];
-        yield* events;
+        yield* this.#unread.splice(0);
         if (this.#unread.length > 0) {
           continue;
         }

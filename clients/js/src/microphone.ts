@@ -131,7 +131,8 @@ export class Microphone implements AudioSource {
   #stream: MediaStream;
   #source: MediaStreamAudioSourceNode | undefined;
   #state: AudioState = "live";
-  #isOpening = false;
+  /** How many repairs were asked for since the present one began, with this one. */
+  #nRepairs = 0;
   /** How many looks of the watch have passed since the last chunk. */
   #nQuietLooks = 0;
   #watch: ReturnType<typeof setInterval> | undefined;
@@ -250,7 +251,7 @@ export class Microphone implements AudioSource {
     this.#setState(state);
     this.#screen?.hold();
     if (state === "disconnected") {
-      void this.#reopen();
+      void this.#mend(() => this.#reopen());
     } else if (state === "suspended" || (state === "interrupted" && isWanted)) {
       // It fails, or waits, until the browser allows it. The next news tries again. During an interruption, only the user
       // knows that it is over: Safari's context may say afterwards that it runs, and give no audio.
@@ -265,7 +266,7 @@ export class Microphone implements AudioSource {
     if (this.#nQuietLooks >= MAX_QUIET_LOOKS) {
       this.#nQuietLooks = 0;
       this.#setState("suspended");
-      void this.#rebuild();
+      void this.#mend(() => this.#rebuild());
     }
   }
 
@@ -290,43 +291,41 @@ export class Microphone implements AudioSource {
   }
 
   /** Opens the device again, or another one. Without any, the next change of the devices tries again. */
-  #reopen(): Promise<void> {
-    return this.#mend(async () => {
-      const stream = await this.#open();
-      if (this.state === "stopped") {
-        stopTracks(stream);
-        return;
-      }
-      try {
-        this.#use(stream);
-      } catch (error) {
-        stopTracks(stream);
-        throw error;
-      }
-    });
+  async #reopen(): Promise<void> {
+    const stream = await this.#open();
+    if (this.state === "stopped") {
+      stopTracks(stream);
+      return;
+    }
+    try {
+      this.#use(stream);
+    } catch (error) {
+      stopTracks(stream);
+      throw error;
+    }
   }
 
   /** Makes a new context of the same sample rate, and records with it. */
-  #rebuild(): Promise<void> {
-    return this.#mend(async () => {
-      const graph = await this.#build(this.sampleRate);
-      if (this.state !== "stopped") {
-        this.#detach();
-        this.#graph = graph;
-        this.#attach();
-        this.#use(this.#stream);
-      } else {
-        void graph.context.close();
-      }
-    });
+  async #rebuild(): Promise<void> {
+    const graph = await this.#build(this.sampleRate);
+    if (this.state !== "stopped") {
+      this.#detach();
+      this.#graph = graph;
+      this.#attach();
+      this.#use(this.#stream);
+    } else {
+      void graph.context.close();
+    }
   }
 
-  /** Runs one repair at a time. It may fail, and the next news tries again; a permission that is withdrawn is the end. */
+  /**
+   * Runs one repair at a time. It may fail, and the next news tries again, also news that came meanwhile; a permission that
+   * is withdrawn is the end.
+   */
   async #mend(repair: () => Promise<void>): Promise<void> {
-    if (this.#isOpening) {
+    if (this.#nRepairs++ > 0) {
       return;
     }
-    this.#isOpening = true;
     try {
       await repair();
     } catch (error) {
@@ -335,8 +334,11 @@ export class Microphone implements AudioSource {
         this.stop();
         this.#onLost?.(reason);
       }
-    } finally {
-      this.#isOpening = false;
+    }
+    const hasNews = this.#nRepairs > 1;
+    this.#nRepairs = 0;
+    if (hasNews && this.state === "disconnected") {
+      this.#update();
     }
   }
 }

@@ -306,6 +306,30 @@ test("without another device, the microphone waits until one is plugged in", asy
   microphone.stop();
 });
 
+test("a device that comes while another one is looked for in vain is used", async () => {
+  const { microphone, seen } = await started();
+  getUserMedia.mockImplementationOnce(async () => {
+    devices.dispatchEvent(new Event("devicechange"));
+    throw new DOMException("none", "NotFoundError");
+  });
+  getUserMedia.mockResolvedValue(streamOf(new FakeTrack()));
+  track.end();
+  await settle();
+  expect(seen).toEqual(["disconnected", "live"]);
+  microphone.stop();
+});
+
+test("a device that goes while it is opened is replaced, too", async () => {
+  const { microphone, seen } = await started();
+  const gone = new FakeTrack();
+  gone.readyState = "ended";
+  getUserMedia.mockResolvedValueOnce(streamOf(gone)).mockResolvedValue(streamOf(new FakeTrack()));
+  track.end();
+  await settle();
+  expect(seen).toEqual(["disconnected", "live"]);
+  microphone.stop();
+});
+
 test("a permission that is withdrawn stops the microphone, and is reported once", async () => {
   const { microphone, seen, lost } = await started();
   getUserMedia.mockRejectedValue(new DOMException("no", "NotAllowedError"));
