@@ -3,7 +3,7 @@
  * What browsers, systems and phone calls take away, it takes back as soon as they allow it.
  */
 import { MicrophoneError, TuttiError } from "./errors.js";
-import { within } from "./signal.js";
+import { throwIfAborted, within } from "./signal.js";
 /** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
 /** How long the worklet may take to load, and the audio system of the browser to start. */
@@ -33,6 +33,7 @@ const CONSTRAINTS = {
  */
 export async function openMicrophone(options = {}) {
     const { signal } = options;
+    throwIfAborted(signal);
     // On pages that are not secure it does not exist, although its type says that it does.
     const devices = globalThis.navigator?.mediaDevices;
     if (devices === undefined) {
@@ -40,12 +41,13 @@ export async function openMicrophone(options = {}) {
     }
     const open = options.openStream ?? (() => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } }));
     const granted = open();
-    const build = (sampleRate) => buildGraph(options.workletUrl, sampleRate, signal);
+    // A microphone that is open needs no signal any more.
+    const build = (sampleRate, until) => buildGraph(options.workletUrl, sampleRate, until);
     try {
         const stream = await within(granted, signal);
         // Few pages ask for it, and only these load it.
         const screen = options.keepScreenOn === true ? new (await import("./screen_lock.js")).ScreenLock() : undefined;
-        return new Microphone(stream, await build(), { open, build, screen });
+        return new Microphone(stream, await build(undefined, signal), { open, build, screen });
     }
     catch (error) {
         // The microphone must not stay on, also where the browser's question stays on the screen after an abort.

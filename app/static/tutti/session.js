@@ -15,6 +15,7 @@ import { PageEvents } from "./page_events.js";
 import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { serverOf } from "./server.js";
+import { throwIfAborted } from "./signal.js";
 import { Writers } from "./writers.js";
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
 const STABLE_MS = 10_000;
@@ -35,9 +36,7 @@ export async function connect(url, options = {}) {
     const { signal, start = {} } = options;
     const parts = needsParts(start) ? await loadParts(start) : {};
     // A signal that has fired, perhaps while the parts were loaded, tells its listeners nothing more.
-    if (signal?.aborted === true) {
-        throw new AbortedError(signal.reason);
-    }
+    throwIfAborted(signal);
     const session = new Session(server, options, parts);
     await session.opened;
     return session;
@@ -261,18 +260,14 @@ export class Session {
         if (this.#state === "connecting") {
             this.#state = "open";
             this.#opening?.resolve();
-            this.#opening = undefined;
         }
         else {
-            this.#onResumed(event.limits);
+            this.#sender.resume(event.limits, this.#start.endpointing?.max_utterance_s);
+            const { audioFromS, lostUntilS } = this.#replay;
+            this.deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
+            this.#continuity.resume(audioFromS, lostUntilS).forEach((each) => this.deliver(each));
             this.#sendWaiting();
         }
-    }
-    #onResumed(limits) {
-        this.#sender.resume(limits, this.#start.endpointing?.max_utterance_s);
-        const { audioFromS, lostUntilS } = this.#replay;
-        this.deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
-        this.#continuity.resume(audioFromS, lostUntilS).forEach((event) => this.deliver(event));
     }
     #onEvent(event) {
         if (this.#isStopSent) {
@@ -326,13 +321,10 @@ export class Session {
             this.#timer = setTimeout(() => this.#sendWaiting(), waitMs);
         }
         else if (this.#state === "stopping") {
-            this.#sendStop(connection);
+            this.#isStopSent = true;
+            connection.send({ type: "stop" });
+            this.#awaitEnd();
         }
-    }
-    #sendStop(connection) {
-        this.#isStopSent = true;
-        connection.send({ type: "stop" });
-        this.#awaitEnd();
     }
     /** Ends the session when the server sends nothing more for too long. */
     #awaitEnd() {
@@ -422,7 +414,6 @@ export class Session {
         this.#connection?.close();
         const closed = error ?? new UsageError("not_open", "the session was closed");
         this.#opening?.reject(closed);
-        this.#opening = undefined;
         this.#writers.end(closed);
         this.#events.end(error);
     }

@@ -20,6 +20,12 @@ export class OwnSignal {
         }
     }
 }
+/** @throws AbortedError if the signal has fired: it tells its listeners nothing more. */
+export function throwIfAborted(signal) {
+    if (signal?.aborted === true) {
+        throw new AbortedError(signal.reason);
+    }
+}
 /** `promise`, unless the signal fires or the time is over first. */
 export function within(promise, signal, timeoutMs) {
     return new Promise((resolve, reject) => {

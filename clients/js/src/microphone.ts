@@ -6,7 +6,7 @@
 import type { AudioSource, AudioState } from "./audio_source.js";
 import { MicrophoneError, TuttiError } from "./errors.js";
 import type { ScreenLock } from "./screen_lock.js";
-import { within } from "./signal.js";
+import { throwIfAborted, within } from "./signal.js";
 
 /** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
@@ -65,6 +65,7 @@ const CONSTRAINTS: MediaTrackConstraints = {
  */
 export async function openMicrophone(options: MicrophoneOptions = {}): Promise<Microphone> {
   const { signal } = options;
+  throwIfAborted(signal);
   // On pages that are not secure it does not exist, although its type says that it does.
   const devices = (globalThis.navigator as Partial<Navigator> | undefined)?.mediaDevices;
   if (devices === undefined) {
@@ -72,12 +73,13 @@ export async function openMicrophone(options: MicrophoneOptions = {}): Promise<M
   }
   const open = options.openStream ?? (() => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } }));
   const granted = open();
-  const build = (sampleRate?: number) => buildGraph(options.workletUrl, sampleRate, signal);
+  // A microphone that is open needs no signal any more.
+  const build = (sampleRate?: number, until?: AbortSignal) => buildGraph(options.workletUrl, sampleRate, until);
   try {
     const stream = await within(granted, signal);
     // Few pages ask for it, and only these load it.
     const screen = options.keepScreenOn === true ? new (await import("./screen_lock.js")).ScreenLock() : undefined;
-    return new Microphone(stream, await build(), { open, build, screen });
+    return new Microphone(stream, await build(undefined, signal), { open, build, screen });
   } catch (error) {
     // The microphone must not stay on, also where the browser's question stays on the screen after an abort.
     granted.then(stopTracks, () => {});

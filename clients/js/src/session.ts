@@ -26,6 +26,7 @@ import { PageEvents } from "./page_events.js";
 import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { type Address, type Server, serverOf } from "./server.js";
+import { throwIfAborted } from "./signal.js";
 import type { Socket } from "./socket.js";
 import { Writers } from "./writers.js";
 
@@ -49,9 +50,7 @@ export async function connect(url: Address, options: ConnectOptions = {}): Promi
   const { signal, start = {} } = options;
   const parts = needsParts(start) ? await loadParts(start) : {};
   // A signal that has fired, perhaps while the parts were loaded, tells its listeners nothing more.
-  if (signal?.aborted === true) {
-    throw new AbortedError(signal.reason);
-  }
+  throwIfAborted(signal);
   const session = new Session(server, options, parts);
   await session.opened;
   return session;
@@ -310,18 +309,13 @@ export class Session implements AsyncIterable<SessionEvent> {
     if (this.#state === "connecting") {
       this.#state = "open";
       this.#opening?.resolve();
-      this.#opening = undefined;
     } else {
-      this.#onResumed(event.limits);
+      this.#sender.resume(event.limits, this.#start.endpointing?.max_utterance_s);
+      const { audioFromS, lostUntilS } = this.#replay;
+      this.deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
+      this.#continuity.resume(audioFromS, lostUntilS).forEach((each) => this.deliver(each));
       this.#sendWaiting();
     }
-  }
-
-  #onResumed(limits: Limits): void {
-    this.#sender.resume(limits, this.#start.endpointing?.max_utterance_s);
-    const { audioFromS, lostUntilS } = this.#replay;
-    this.deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
-    this.#continuity.resume(audioFromS, lostUntilS).forEach((event) => this.deliver(event));
   }
 
   #onEvent(event: ServerEvent): void {
@@ -376,14 +370,10 @@ export class Session implements AsyncIterable<SessionEvent> {
     if (waitMs !== undefined) {
       this.#timer = setTimeout(() => this.#sendWaiting(), waitMs);
     } else if (this.#state === "stopping") {
-      this.#sendStop(connection);
+      this.#isStopSent = true;
+      connection.send({ type: "stop" });
+      this.#awaitEnd();
     }
-  }
-
-  #sendStop(connection: Connection): void {
-    this.#isStopSent = true;
-    connection.send({ type: "stop" });
-    this.#awaitEnd();
   }
 
   /** Ends the session when the server sends nothing more for too long. */
@@ -476,7 +466,6 @@ export class Session implements AsyncIterable<SessionEvent> {
     this.#connection?.close();
     const closed = error ?? new UsageError("not_open", "the session was closed");
     this.#opening?.reject(closed);
-    this.#opening = undefined;
     this.#writers.end(closed);
     this.#events.end(error);
   }

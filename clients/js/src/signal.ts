@@ -34,6 +34,13 @@ export class OwnSignal implements Signal {
   }
 }
 
+/** @throws AbortedError if the signal has fired: it tells its listeners nothing more. */
+export function throwIfAborted(signal: Signal | undefined): void {
+  if (signal?.aborted === true) {
+    throw new AbortedError(signal.reason);
+  }
+}
+
 /** `promise`, unless the signal fires or the time is over first. */
 export function within<T>(promise: Promise<T>, signal: Signal | undefined, timeoutMs?: number): Promise<T> {
   return new Promise((resolve, reject) => {

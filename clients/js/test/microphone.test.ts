@@ -238,6 +238,15 @@ describe("a microphone that says it is live", () => {
     expect(FakeContext.made[1]?.isClosed).toBe(true);
   });
 
+  test("gets it also where the time to open the microphone is over", async () => {
+    const controller = new AbortController();
+    const { microphone, seen } = await started({ signal: controller.signal });
+    controller.abort();
+    await vi.advanceTimersByTimeAsync(5_000);
+    expect(seen).toEqual(["suspended", "live"]);
+    microphone.stop();
+  });
+
   test("is left alone while the page is hidden", async () => {
     const { microphone } = await started();
     page.show("hidden");
@@ -404,6 +413,11 @@ test.each([
 test("a page without a secure origin gets an error of its own", async () => {
   vi.stubGlobal("navigator", {});
   await expect(openMicrophone()).rejects.toMatchObject({ code: "insecure_page" });
+});
+
+test("a signal that has fired asks the user nothing", async () => {
+  await expect(openMicrophone({ signal: AbortSignal.abort() })).rejects.toThrow(AbortedError);
+  expect(getUserMedia).not.toHaveBeenCalled();
 });
 
 test("a microphone that is granted after the abort is released", async () => {
