@@ -55,6 +55,8 @@ onFile((file) => {
 
 onKey(() => {
   if (!isRunning()) {
+    // The form of the key goes.
+    page.toggle.focus();
     void again();
   }
 });

@@ -116,6 +116,8 @@ async def test_new_text_moves_nothing(page_server: FakeServer, page: Page) -> No
     assert await page.evaluate("document.querySelector('#transcript').scrollTop") == scrolled
     await page.click("#latest")
     assert await page.evaluate(is_at_end)
+    # The button is gone, and the keyboard goes on from the text.
+    assert await page.evaluate("document.activeElement.id") == "transcript"
 
 
 async def test_the_page_says_what_the_model_can_hear(page_server: FakeServer, open_window: OpenWindow) -> None:

@@ -47,6 +47,7 @@ async def test_a_lost_session_and_a_missing_key_are_explained(page_server: FakeS
     await page.press_enter()
     await state(page, "live")
     assert await page.evaluate("document.querySelector('#key-form').hidden")
+    assert await page.evaluate("document.activeElement.id") == "toggle"
     assert await page.evaluate("document.querySelector('#message').hidden")
     await page.click("#toggle")
     await state(page, "done")

@@ -16,6 +16,9 @@ page.transcript.addEventListener("scroll", noteScrolling);
 
 page.latest.addEventListener("click", () => {
   isFollowing = true;
+  if (document.activeElement === page.latest) {
+    page.transcript.focus();
+  }
   page.latest.hidden = true;
   follow();
 });
