@@ -7,7 +7,7 @@ import { ask, isAsking, say, showUpload, tryTo } from "./calls/asking.js";
 import { page } from "./calls/elements.js";
 import { showFigures } from "./calls/figures.js";
 import { followTurns } from "./calls/follow.js";
-import { hideMessage, notice } from "./calls/messages.js";
+import { notice } from "./calls/messages.js";
 import { isRecord, onFiles } from "./calls/opening.js";
 import { addRecording, pause, showPlayer } from "./calls/player.js";
 import { parseRecord } from "./calls/record.js";
@@ -18,6 +18,7 @@ import { sidesOf } from "./calls/sides.js";
 import { useShortcutsFor } from "./calls/shortcuts.js";
 import { showTimeline } from "./calls/timeline.js";
 import { showTurns } from "./calls/turns.js";
+import { hideMessage } from "./page/messages.js";
 import { keepShell } from "./page/shell.js";
 
 /** The record that was opened last; undefined: none. */

@@ -1,11 +1,13 @@
 /** Does what needs the server or a file: shows that it lasts, lets the user cancel it, and says why it did not work. */
 
 import { clock } from "../page/clock.js";
+import { onKey } from "../page/keys.js";
+import { askForKey, hideMessage, showMessage } from "../page/messages.js";
 import { AbortedError } from "../tutti/errors.js";
 import { page } from "./elements.js";
-import { askForKey, hideMessage, notice, showMessage } from "./messages.js";
+import { notice } from "./messages.js";
 import { BadRecord } from "./record.js";
-import { onKey, Refused } from "./server.js";
+import { Refused } from "./server.js";
 
 /** How often the time of a long work is shown. */
 const TICK_MS = 1_000;

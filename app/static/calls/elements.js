@@ -1,7 +1,6 @@
-/** The elements of the page, by their ids in camel case: `page.keyForm` is `#key-form`. */
+/** New elements. Those of the page are found as on the captions page. */
 
-const camel = (id) => id.replace(/-(\w)/g, (_, letter) => letter.toUpperCase());
-export const page = Object.fromEntries([...document.querySelectorAll("[id]")].map((each) => [camel(each.id), each]));
+export { page } from "../page/elements.js";
 
 /** A new element with classes and a text. The text is data, never markup. */
 export function make(tag, className = "", text = "") {

@@ -1,23 +1,11 @@
 /** Gets records from the server: of a recording that it is sent, or of a job. */
 
+import { apiKey } from "../page/keys.js";
 import { formOf } from "../tutti/form.js";
 import { ConnectError } from "../tutti/errors.js";
 import { upload } from "../tutti/http.js";
-import { page } from "./elements.js";
 
 const PATH = "/v1/audio/transcriptions";
-
-/** The API key, while the page is open. It is kept nowhere. */
-let key;
-
-/** `listener` is called when the user has entered a key. */
-export function onKey(listener) {
-  page.keyForm.addEventListener("submit", (event) => {
-    event.preventDefault();
-    key = page.key.value.trim() === "" ? undefined : page.key.value.trim();
-    listener();
-  });
-}
 
 /** The server has refused. The message is a sentence for the user. */
 export class Refused extends Error {
@@ -94,7 +82,7 @@ export async function languages() {
 }
 
 function headers() {
-  return key === undefined ? {} : { Authorization: `Bearer ${key}` };
+  return apiKey() === undefined ? {} : { Authorization: `Bearer ${apiKey()}` };
 }
 
 function unreachable(error) {
@@ -104,7 +92,7 @@ function unreachable(error) {
 
 function refusal(status, answer) {
   if (status === 401 || status === 403) {
-    return new Refused(key === undefined ? "This server needs an API key." : "The server does not accept this API key.", true);
+    return new Refused(apiKey() === undefined ? "This server needs an API key." : "The server does not accept this API key.", true);
   }
   return new Refused(`The server answered: ${messageOf(answer) ?? `status ${status}`}.`);
 }

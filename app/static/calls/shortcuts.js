@@ -1,6 +1,7 @@
 /** The keys of the page, and the sheet with their list and the colours. The captions page has the same settings. */
 
 import { toggleTheme } from "../page/colours.js";
+import { listKeys } from "../page/key_list.js";
 import { change, onChange, settings } from "../page/settings.js";
 import { opens } from "../page/sheets.js";
 import { page } from "./elements.js";
@@ -33,10 +34,7 @@ const OTHERS = [
 
 opens(page.keys, page.keysSheet, showSettings);
 onChange(showSettings);
-page.shortcuts.replaceChildren(
-  ...SHORTCUTS.flatMap(([, written, text]) => row(written, text)),
-  ...OTHERS.flatMap(([written, text]) => row(written, text)),
-);
+listKeys([...SHORTCUTS.map(([, written, text]) => [written, text]), ...OTHERS]);
 page.useShortcuts.addEventListener("change", () => change({ useShortcuts: page.useShortcuts.checked }));
 for (const radio of page.keysSheet.querySelectorAll("[name=theme]")) {
   radio.addEventListener("change", () => change({ theme: radio.value }));
@@ -74,14 +72,4 @@ function nextInterruption() {
 function showSettings() {
   page.useShortcuts.checked = settings.useShortcuts;
   page.keysSheet.querySelector(`[name=theme][value=${settings.theme}]`).checked = true;
-}
-
-function row(written, text) {
-  const term = document.createElement("dt");
-  const key = document.createElement("kbd");
-  key.textContent = written;
-  term.append(key);
-  const description = document.createElement("dd");
-  description.textContent = text;
-  return [term, description];
 }

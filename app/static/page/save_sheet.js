@@ -1,6 +1,7 @@
 /** The sheet that copies, downloads and clears the transcript. */
 
 import { copyAndTell } from "./clipboard.js";
+import { download } from "./download.js";
 import { page } from "./elements.js";
 import { FORMATS, fileName, toText } from "./exports.js";
 import { languageName } from "./language_names.js";
@@ -8,9 +9,6 @@ import { change, settings } from "./settings.js";
 import { opens } from "./sheets.js";
 import { toast } from "./toast.js";
 import { all, clear, restore, translationLanguages } from "./transcript.js";
-
-/** How long the browser has to begin with a download. */
-const DOWNLOAD_MS = 60_000;
 
 let onCleared = () => {};
 
@@ -36,7 +34,7 @@ page.copy.addEventListener("click", () => {
 });
 
 for (const button of page.saveSheet.querySelectorAll("[data-format]")) {
-  button.addEventListener("click", () => download(button.dataset.format));
+  button.addEventListener("click", () => save(button.dataset.format));
 }
 
 page.clear.addEventListener("click", () => {
@@ -47,15 +45,11 @@ page.clear.addEventListener("click", () => {
   toast("The transcript is cleared", () => restore(removed));
 });
 
-function download(format) {
+function save(format) {
   const language = page.saveLanguage.value;
   const { type, write } = FORMATS[format];
-  const text = write(all(), { language, withTimes: settings.withTimes });
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
-  link.download = fileName(all(), format, language);
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), DOWNLOAD_MS);
+  const name = fileName(all(), format, language);
+  download(write(all(), { language, withTimes: settings.withTimes }), type, name);
   page.saveSheet.close();
-  toast(`Saved as ${link.download}`);
+  toast(`Saved as ${name}`);
 }

@@ -7,8 +7,7 @@ import { change, onChange, settings } from "./settings.js";
 import { opens } from "./sheets.js";
 import { endCheck, fillMicrophones } from "./microphone_check.js";
 
-const HOTWORDS_NOTE = document.getElementById("hotwords-note").textContent;
-const hotwordsNote = document.getElementById("hotwords-note");
+const HOTWORDS_NOTE = page.hotwordsNote.textContent;
 const themes = [...document.querySelectorAll("input[name=theme]")];
 /** The codes of the languages of the model, and of those that the server translates to. */
 let offered = { languages: [], translations: [] };
@@ -53,8 +52,8 @@ for (const [box, name] of [
 page.hotwords.addEventListener("input", () => {
   const trouble = hotwordsTrouble(page.hotwords.value);
   page.hotwords.setAttribute("aria-invalid", String(trouble !== undefined));
-  hotwordsNote.textContent = trouble ?? HOTWORDS_NOTE;
-  hotwordsNote.classList.toggle("wrong", trouble !== undefined);
+  page.hotwordsNote.textContent = trouble ?? HOTWORDS_NOTE;
+  page.hotwordsNote.classList.toggle("wrong", trouble !== undefined);
   if (trouble === undefined) {
     change({ hotwords: page.hotwords.value });
   }

@@ -4,6 +4,7 @@ import { copyAndTell } from "./clipboard.js";
 import { toggleTheme } from "./colours.js";
 import { page } from "./elements.js";
 import { toText } from "./exports.js";
+import { listKeys } from "./key_list.js";
 import { settings } from "./settings.js";
 import { all, isEmpty } from "./transcript.js";
 import { isLarge, leaveLarge, resize, toggleFull, toggleLarge } from "./views.js";
@@ -32,10 +33,7 @@ const OTHERS = [
   ["Esc", "Leave large type, close a sheet"],
 ];
 
-page.shortcuts.replaceChildren(
-  ...SHORTCUTS.flatMap(([, written, text]) => row(written, text)),
-  ...OTHERS.flatMap(([written, text]) => row(written, text)),
-);
+listKeys([...SHORTCUTS.map(([, written, text]) => [written, text]), ...OTHERS]);
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]") !== null) {
@@ -66,14 +64,4 @@ function clickIfShown(button) {
   if (button === page.file || (!button.hidden && !button.disabled)) {
     button.click();
   }
-}
-
-function row(written, text) {
-  const term = document.createElement("dt");
-  const key = document.createElement("kbd");
-  key.textContent = written;
-  term.append(key);
-  const description = document.createElement("dd");
-  description.textContent = text;
-  return [term, description];
 }
