@@ -1,6 +1,6 @@
 # One image for both: on CPUs as it is, for NVIDIA GPUs with
 #   --build-arg TORCH_INDEX=https://pypi.org/simple --build-arg EXTRAS=cuda
-# docs/operations.md says how to name the base by its digest, so that every build starts from the same bytes.
+# docs/deployment.md says how to name the base by its digest, so that every build starts from the same bytes.
 ARG BASE=python:3.12-slim-bookworm
 FROM $BASE
 
