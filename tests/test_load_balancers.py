@@ -278,3 +278,15 @@ def test_every_balancer_asks_for_the_readiness_of_the_service() -> None:
     assert "/readyz" in {getattr(route, "path", "") for route in routes()}
     # Else a server that is full for a moment would get nothing for ten seconds.
     assert re.search(r"server \S+ max_fails=0;", NGINX)
+
+
+@pytest.mark.parametrize("hosts", ["", "captions.example.org"])
+async def test_envoy_finds_a_server_ready_that_listens_to_names(hosts: str) -> None:
+    """Without keys, and with the names that its operator lists."""
+    (cluster,) = ENVOY["static_resources"]["clusters"]
+    check = cluster["health_checks"][0]["http_health_check"]
+    settings = Settings(host="127.0.0.1", port=0, allowed_hosts=hosts)
+    async with running(settings, FakeTranscriber()) as server, httpx.AsyncClient() as http:
+        asked = {"host": check.get("host", cluster["name"])}
+        response = await http.get(f"http://{server.address}{check['path']}", headers=asked)
+    assert response.status_code == 200, response.text
