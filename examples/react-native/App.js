@@ -37,7 +37,7 @@ export default function App() {
     });
     return () => {
       subscription.remove();
-      running.current?.session?.close();
+      running.current?.controller.abort();
     };
   }, []);
 
@@ -45,7 +45,9 @@ export default function App() {
     if (running.current !== null) {
       return;
     }
-    running.current = {};
+    const controller = new AbortController();
+    const { signal } = controller;
+    running.current = { controller };
     setStatus("connecting");
     try {
       if (!(await mayRecord())) {
@@ -53,8 +55,8 @@ export default function App() {
         return;
       }
       const source = fromLiveAudioStream(LiveAudioStream);
-      const session = await record(SERVER, source, { apiKey: API_KEY, start: { language: "en" } });
-      running.current = { source, session };
+      const session = await record(SERVER, source, { signal, apiKey: API_KEY, start: { language: "en" } });
+      running.current = { controller, source, session };
       setStatus(STATES.live);
       const captions = new Captions();
       for await (const event of session) {
@@ -70,9 +72,18 @@ export default function App() {
       }
       setStatus("stopped");
     } catch (error) {
-      setStatus(String(error));
+      setStatus(signal.aborted ? "stopped" : String(error));
     } finally {
       running.current = null;
+    }
+  }
+
+  function stop() {
+    const { controller, session } = running.current ?? {};
+    if (session !== undefined) {
+      session.stop();
+    } else {
+      controller?.abort();
     }
   }
 
@@ -81,7 +92,7 @@ export default function App() {
     <SafeAreaView style={{ flex: 1 }}>
       <Text accessibilityLiveRegion="polite">{status}</Text>
       <Button title="Start" onPress={start} />
-      <Button title="Stop" onPress={() => running.current?.session?.stop()} />
+      <Button title="Stop" onPress={stop} />
       <ScrollView>
         {lines.map((line) => (
           <Text key={line.utterance}>{line.text}</Text>

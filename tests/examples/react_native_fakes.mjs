@@ -27,6 +27,8 @@ export function useState(initial) {
 
 export const useRef = (initial) => hook(() => ({ current: initial }));
 export const useEffect = (effect) => void hook(() => ({ end: effect() }));
+/** The user leaves the screen. */
+export const unmount = () => hooks.forEach(({ end }) => end?.());
 export const jsx = (type, props) => ({ type, props });
 export const jsxs = jsx;
 
@@ -78,6 +80,8 @@ let timer;
 let at = 0;
 export let onSpoken = () => {};
 export const whenSpoken = (act) => (onSpoken = act);
+/** Whether the recorder has the microphone. */
+export const isRecording = () => timer !== undefined;
 export default {
   init: ({ sampleRate, channels, bitsPerSample }) => {
     if (sampleRate !== 16_000 || channels !== 1 || bitsPerSample !== 16) {
@@ -95,5 +99,8 @@ export default {
       }
     }, Number(chunkMs));
   },
-  stop: async () => clearInterval(timer),
+  stop: async () => {
+    clearInterval(timer);
+    timer = undefined;
+  },
 };

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.conftest import running
+from tests.fakes import FakeTranscriber
 from tests.node import require_node
 from tests.recordings import TEXTS, read, words
 from tests.small_model import SMALL_MODEL, small_settings
 from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.app.service.settings import Settings
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.engine import Engine
 
@@ -25,8 +28,8 @@ CHUNK_MS = 40
 pytestmark = [pytest.mark.node, pytest.mark.timeout(2 * COMMAND_TIMEOUT_S)]
 
 
-def bundle(folder: Path, address: str) -> Path:
-    """Build the screen as an application would, with the client of this checkout."""
+def bundle(folder: Path, address: str, user: str = "react_native_screen.mjs") -> Path:
+    """Build the screen and its user as an application would, with the client of this checkout."""
     fakes = HERE / "react_native_fakes.mjs"
     aliases = {
         **{"react": fakes, "react/jsx-runtime": fakes, "react-native": fakes, "react-native-live-audio-stream": fakes},
@@ -34,7 +37,7 @@ def bundle(folder: Path, address: str) -> Path:
     }
     screen = folder / "screen.mjs"
     command = [
-        *(str(CLIENT / "node_modules" / ".bin" / "esbuild"), str(HERE / "react_native_screen.mjs")),
+        *(str(CLIENT / "node_modules" / ".bin" / "esbuild"), str(HERE / user)),
         *("--bundle", "--format=esm", "--platform=node", "--loader:.js=jsx", "--jsx=automatic"),
         *(f"--alias:{name}={path}" for name, path in sorted(aliases.items(), reverse=True)),
         f"--outfile={screen}",
@@ -69,3 +72,19 @@ async def test_the_screen_captions_speech_and_goes_on_after_the_background(tmp_p
     assert statuses[:5] == ["stopped", "connecting", "listening", "no connection: what you say is kept", "listening"]
     assert statuses[-1] == "stopped"
     assert words(" ".join(json.loads(lines))) == words(TEXTS["hello"])
+
+
+@pytest.mark.parametrize("way", ["leave", "stop"])
+async def test_who_goes_before_the_session_is_open_is_not_recorded(tmp_path: Path, way: str) -> None:
+    """Nothing is left that could stop the microphone later."""
+    require_node()
+    audio = tmp_path / "audio.pcm"
+    audio.write_bytes(bytes(32_000))
+    async with running(Settings(port=0), FakeTranscriber()) as server:
+        screen = bundle(tmp_path, f"http://{server.address}", "react_native_leaver.mjs")
+        process = await asyncio.create_subprocess_exec(
+            *("node", "--experimental-websocket", "--no-warnings", screen, audio, str(CHUNK_MS), way),
+            stdout=subprocess.PIPE,
+        )
+        output, _ = await process.communicate()
+    assert json.loads(output) == ["stopped", False]
