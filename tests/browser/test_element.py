@@ -126,11 +126,16 @@ async def test_lines_shows_the_last_rows(page: Page) -> None:
 
 
 async def test_silence_hides_the_text(page: Page) -> None:
-    """With `clear-after`; the next word shows it again."""
+    """With `clear-after`; the next word shows it again, and neither a cough nor another speaker of the text does."""
     await set_attributes(page, lines="2", clear_after="0.05")
-    await apply(page, interim("Hello", ""))
+    await apply(page, *final("Hello."))
     await wait_inside(page, "root.querySelector('.silent')")
     assert await page.evaluate(f"getComputedStyle({INSIDE}.querySelector('.line')).visibility") == "hidden"
+    cough = final("", utterance=1, start_s=3.0)[1]
+    speaker = {"type": "speakers", "spans": [{"from_s": 0.0, "until_s": 1.0, "speaker": "B"}]}
+    for event, is_hidden in ((cough, True), (speaker, True), (interim("Again", "", utterance=2), False)):
+        shown = f"(captions.apply({json.dumps(event)}), {INSIDE}.querySelector('.silent') !== null)"
+        assert await page.evaluate(shown) == is_hidden
     await set_attributes(page, clear_after="60")
     assert await page.evaluate(f"getComputedStyle({INSIDE}.querySelector('.line')).visibility") == "visible"
 

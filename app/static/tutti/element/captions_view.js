@@ -66,7 +66,10 @@ export class CaptionsView {
                 this.#speakChange(change);
             }
         }
-        this.#waitForSilence();
+        // A line that goes, such as that of a cough, or has another speaker, shows no word that is new.
+        if (changes.some(({ kind }) => kind !== "removed" && kind !== "labelled")) {
+            this.#waitForSilence();
+        }
     }
     /** Removes what was spoken, after the transcript was cleared, and shows the rest. */
     clear() {
