@@ -345,6 +345,8 @@ async def test_a_pause_and_another_language_lose_no_sound(page_server: FakeServe
     # Stop comes before the next session is there: it gets the sound that has waited for it.
     await page.evaluate(f"{CHANGE_LANGUAGE % 'ar'}; document.querySelector('#toggle').click()")
     await state(page, "done")
+    # The pause had the focus of the keyboard, and is gone.
+    assert await page.evaluate("document.activeElement.id") == "toggle"
     # Another language is chosen while a session begins.
     await page.evaluate(CHANGE_AS_IT_OPENS % (CHANGE_LANGUAGE % "de"))
     await page.click("#toggle")

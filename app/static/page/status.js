@@ -60,11 +60,15 @@ export function show(next) {
   page.toggleLabel.textContent = STATES[next].button;
   // `disabled` would take the keyboard focus away from the button.
   page.toggle.setAttribute("aria-disabled", String(next === "finishing"));
-  page.pause.hidden = next !== "live" && next !== "paused";
+  const canPause = next === "live" || next === "paused";
+  if (!canPause && document.activeElement === page.pause) {
+    page.toggle.focus();
+  }
+  page.pause.hidden = !canPause;
   page.pause.setAttribute("aria-pressed", String(next === "paused"));
   page.source.disabled = isRunning();
   page.playSample.disabled = isRunning();
-  page.language.disabled = isRunning() && next !== "live" && next !== "paused";
+  page.language.disabled = isRunning() && !canPause;
   page.keyForm.querySelector("button").disabled = isRunning();
   showContents();
 }
