@@ -2,9 +2,9 @@
 
 import { download } from "../page/download.js";
 import { opens } from "../page/sheets.js";
+import { toast } from "../page/toast.js";
 import { page } from "./elements.js";
 import { FORMATS } from "./exports.js";
-import { toast } from "./messages.js";
 
 let shown;
 

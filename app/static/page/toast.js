@@ -1,4 +1,4 @@
-/** A short notice that goes by itself. It may offer to undo what was done. */
+/** A short notice that goes by itself. It may offer to undo what was done, on a page that has the button. */
 
 import { page } from "./elements.js";
 
@@ -9,7 +9,7 @@ const UNDO_MS = 20_000;
 let timer;
 let undo;
 
-page.undo.addEventListener("click", () => {
+page.undo?.addEventListener("click", () => {
   const act = undo;
   hide();
   act?.();
@@ -20,7 +20,7 @@ page.undo.addEventListener("click", () => {
 export function toast(text, onUndo) {
   clearTimeout(timer);
   undo = onUndo;
-  page.undo.hidden = onUndo === undefined;
+  page.undo?.toggleAttribute("hidden", onUndo === undefined);
   page.toast.hidden = false;
   page.toastText.textContent = text;
   timer = setTimeout(hide, onUndo === undefined ? SHOWN_MS : UNDO_MS);
