@@ -268,7 +268,8 @@ class Room:
         ]
         if utterance.stable_from_s >= from_s - ROUNDING_S:
             utterance.stable = ""
-        if kept == texts and (kept or utterance.stable):
+        theirs = [each for each, own_number in self._stream.numbers.items() if own_number == number]
+        if kept == texts and (kept or utterance.stable) and not theirs:
             self._close([utterance])
             return
         del self._utterances[number]
@@ -280,7 +281,6 @@ class Room:
             for message in kept:
                 own = _moved(message, -offset_s)
                 self._show(beginning, own, own)
-            theirs = [each for each, own_number in self._stream.numbers.items() if own_number == number]
             self._stream.numbers.update(dict.fromkeys(theirs, beginning.number))
             if not theirs:
                 self._close([beginning])
@@ -306,9 +306,8 @@ class Room:
     def _end(self, at: float) -> None:
         if not self.is_live:
             return
-        self._returning.clear()
         for each in self._utterances.values():
-            if each.final_to_s is None and each.stable:
+            if each.final_to_s is None:
                 # If the session goes on nevertheless, its final text comes in place of the stable one.
                 self._returning.setdefault(each.channel, []).append((each.number, each.end_s))
         self._close(list(self._utterances.values()))
