@@ -65,9 +65,11 @@ class Lines:
         """Forget the lines of an utterance, which is the oldest one."""
         self.all = [line for line in self.all if line.utterance != utterance]
 
-    def make_segments(self, until_s: float) -> None:
-        """Make the segments that end before a time."""
+    def make_segments(self, until_s: float, *, are_last: bool = False) -> None:
+        """Make the segments that end before a time, and where they are the last, one more for lines after them."""
         self.n_segments = max(self.n_segments, int(until_s // SEGMENT_S))
+        if are_last:
+            self.n_segments = max([self.n_segments, *(line.shown_from + 1 for line in self.all)])
         # Players have left the segments behind from which these were taken back.
         self.all = [line for line in self.all if line.gone_from is None or self.n_segments - line.gone_from < 100]
 

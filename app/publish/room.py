@@ -315,7 +315,7 @@ class Room:
         self._stream.left_at = at
         self._elapsed_s = max(self._elapsed_s, at - self.began_at, self.lines.end_s)
         # The last one is as long as the others, and may reach beyond the end.
-        self.lines.make_segments(self._elapsed_s + SEGMENT_S)
+        self.lines.make_segments(self._elapsed_s + SEGMENT_S, are_last=True)
         self.frames.add({"type": "ended"})
 
     def _forget(self) -> None:

@@ -181,6 +181,17 @@ def test_a_new_session_goes_on_after_the_text_of_the_old_one() -> None:
     assert ended["uncovered"] == [[61, 61.5]]
 
 
+def test_players_get_the_text_of_a_speaker_who_comes_back_for_a_moment() -> None:
+    """The last segment before the end reaches beyond it, and does not change any more."""
+    room = new_room()
+    for stream, at in (("a", 100.0), ("b", 103.0)):
+        room.fold(Begun(stream=stream, at=at))
+        speak(room, stream, segment(0, 0.5, f"From {stream}."), utterance(0, 0.5, f"From {stream}.", 1.5))
+        room.fold(Ended(stream=stream, at=at + 2.0))
+    played = [[line.text for line in room.lines.of_segment(each, None)] for each in range(room.lines.n_segments)]
+    assert played == [["From a."], ["From b."]]
+
+
 def test_text_that_was_lost_on_its_way_is_reported() -> None:
     room, reader = new_room(), Reader()
     room.fold(Begun(stream="a", at=100.0))
