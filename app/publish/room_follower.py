@@ -69,8 +69,10 @@ class Followed:
         return json.dumps({"position": self.position, "room": self.room.snapshot()}, ensure_ascii=False)
 
     def restore(self, text: str | None) -> None:
-        """Begin with a snapshot; without one, with the beginning of the log."""
+        """Begin with a snapshot; without one, with the beginning of the log. Raises one of `UNREADABLE`."""
         snapshot: dict[str, Any] = json.loads(text) if text else {"position": "0"}
+        # A log cannot be read from what is no position, and all logs are read together.
+        _order(snapshot["position"])
         if text:
             self.room.restore(snapshot["room"])
         self.position = snapshot["position"]
@@ -189,6 +191,7 @@ class RoomFollower:
         newer = Followed(room=Room(id_, followed.room.name, self._config.max_chars))
         try:
             newer.restore(text)
+            assert newer.position and followed.position
             if _order(newer.position) <= _order(followed.position):
                 return
         except UNREADABLE:
@@ -261,9 +264,9 @@ class RoomFollower:
                 await self._store.append(log_name(id_), write_entry(Ended(stream=stream, at=self._now())))
 
 
-def _order(position: str | None) -> list[int]:
+def _order(position: str) -> list[int]:
     """The place of a position among all of its log."""
-    return [int(part) for part in (position or "0").split("-")]
+    return [int(part) for part in position.split("-")]
 
 
 def log_name(id_: str) -> str:

@@ -25,6 +25,8 @@ from tutti_server.app.sharing.store import StoreAway
         "no JSON",
         '{"position": "0", "room": {}}',
         '{"position": "0", "room": 7}',
+        Followed(room=Room("old", "choir", 1000)).snapshot(),
+        Followed(room=Room("old", "choir", 1000), position="the end").snapshot(),
         "[" * 100_000,
     ],
 )
@@ -41,6 +43,9 @@ async def test_a_room_with_a_snapshot_that_cannot_be_read_holds_up_no_other(snap
     ):
         assert (old.room.name, new.room.name) == ("choir", "band")
         assert old.position is not None and new.position is not None
+        changed = new.changed
+        await store.append(log_name("new"), write_entry(Begun(stream="a", at=1000.0)))
+        await changed.wait()
 
 
 class AwayStore(LocalStore):
