@@ -168,17 +168,17 @@ class RoomFollower:
             followed.may_lack_text = True
 
     async def _look_up(self, id_: str, followed: Followed) -> None:
+        text = await self._store.get(text_name(id_))
+        # A log with nothing new would let `read` wait.
+        last = await self._store.last(log_name(id_))
         try:
-            followed.restore(await self._store.get(text_name(id_)))
+            followed.restore(text)
         except UNREADABLE:
             # Such as one that another version has written. Other rooms must not wait for this one.
             logger.exception("the snapshot of room %s cannot be read; its text begins with its log", id_)
             self._on_unreadable()
             followed.room = Room(id_, followed.room.name, self._config.max_chars)
             followed.restore(None)
-        assert followed.position
-        # A log with nothing new would let `read` wait.
-        last = await self._store.last(log_name(id_))
         if last is None or last.position == followed.position:
             followed.is_ready.set()
 

@@ -48,6 +48,25 @@ async def test_a_room_with_a_snapshot_that_cannot_be_read_holds_up_no_other(snap
         await changed.wait()
 
 
+class LosesFirstLook(LocalStore):
+    """A store that is away when it is asked for the end of a log for the first time."""
+
+    is_lost = True
+
+    async def last(self, log: str) -> LogEntry | None:
+        is_lost, self.is_lost = self.is_lost, False
+        if is_lost:
+            raise StoreAway
+        return await super().last(log)
+
+
+async def test_a_room_is_ready_although_the_store_was_away_while_it_was_looked_up() -> None:
+    """Its speaker writes nothing before that."""
+    follower = RoomFollower(LosesFirstLook(), RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000))
+    async with asyncio.timeout(10), in_background(follower.run()), follower.following("abc", "choir") as followed:
+        assert followed.position == "0"
+
+
 class AwayStore(LocalStore):
     """A store that may be away."""
 
