@@ -352,7 +352,7 @@ class Caller:
         self._engine = service.engine
         self._name = name
         interval = service.settings.interim_interval_ms * SAMPLE_RATE // 1000
-        self._schedule = InterimSchedule(interval, SAMPLE_RATE // 2, service.admission.interim_load.extra_s)
+        self._schedule = InterimSchedule(interval, service.admission.interim_load.extra_s)
         self._interim: VirtualWindow | None = None
         self._is_decoding = False
         self._speech_from_s = self._speech_until_s = 0.0
@@ -382,7 +382,7 @@ class Caller:
             self._end()
             return
         speech_until = round(min(now_s, self._speech_until_s) * SAMPLE_RATE)
-        if not self._is_decoding and self._schedule.is_due(self._position, speech_until):
+        if not self._is_decoding and self._schedule.is_due(self._position, speech_until, SAMPLE_RATE // 2):
             self._schedule.note_submitted(self._position)
             self._submit_interim()
         self._clock.after(TICK_S, self._tick)

@@ -35,8 +35,6 @@ class Hypotheses:
     def configure(self, options: ChannelOptions) -> None:
         """Change the options."""
         self._parts.options = options
-        if self._interims:
-            self._interims.set_silence(options.silence_samples)
 
     def open_window(self, window: OpenWindow, *, is_first: bool) -> None:
         """A window opens; it may be the first one of its utterance."""

@@ -43,21 +43,17 @@ class InterimSchedule:
     Positions and lengths are in samples of the channel's timeline.
     """
 
-    def __init__(
-        self, interval_samples: int, silence_samples: int, extra_interval_s: Callable[[], float] = lambda: 0.0
-    ) -> None:
+    def __init__(self, interval_samples: int, extra_interval_s: Callable[[], float] = lambda: 0.0) -> None:
         """Make a schedule.
 
         Args:
             interval_samples: the least audio between two interims.
-            silence_samples: the silence that ends an utterance.
             extra_interval_s: returns by how many seconds the interval is longer at present, because of the engine's
                 load.
         """
         self._interval = interval_samples
         self._extra_interval_s = extra_interval_s
         self._replace_after = min(REPLACE_SAMPLES, interval_samples)
-        self._silence = silence_samples
         self._next = 0
         """The position at which the next interim is due, without the extra interval."""
         self._extra_from = -math.inf
@@ -65,10 +61,6 @@ class InterimSchedule:
         self._submitted_until = 0
         self._waiting_since: int | None = None
         self._delay = 0
-
-    def set_silence(self, silence_samples: int) -> None:
-        """Change the silence that ends an utterance."""
-        self._silence = silence_samples
 
     def begin_utterance(self, speech_start: int) -> None:
         """The first window of an utterance opens."""
@@ -85,11 +77,11 @@ class InterimSchedule:
         self._submitted_until = 0
         self._waiting_since = None
 
-    def is_due(self, position: int, speech_until: int) -> bool:
+    def is_due(self, position: int, speech_until: int, silence_samples: int) -> bool:
         """Whether to ask for an interim now, or to replace the one that waits in the queue.
 
         The caller does not ask while the engine decodes one. An interim is never due if no speech is new since the
-        last.
+        last. `silence_samples` is the silence that ends an utterance.
         """
         pause = position - speech_until
         is_waiting = self._waiting_since is not None
@@ -99,7 +91,7 @@ class InterimSchedule:
             return is_due and (is_waiting or self._is_extra_over(position))
         # An answer after the endpoint is of no use: the engine decodes the final text by then.
         has_pause = self._submitted_until >= speech_until + POSSIBLE_PAUSE_SAMPLES
-        is_due = pause >= PAUSE_SAMPLES and not has_pause and pause + self._delay < self._silence
+        is_due = pause >= PAUSE_SAMPLES and not has_pause and pause + self._delay < silence_samples
         return is_due and (is_waiting or self._is_extra_over(position))
 
     def _is_extra_over(self, position: int) -> bool:

@@ -38,21 +38,18 @@ class Interims:
         self.decoded_until = 0
         """Position after the audio of the newest interim that was answered."""
         self._hallucination_filter = options.config.hallucination_filter
+        self._parts = parts
         self._session = parts.session
         self._finals = parts.finals
         self._endpointer = parts.endpointer
         self._buffer = parts.buffer
         interval_samples = options.config.interim_interval_ms * SAMPLE_RATE // 1000
-        self._schedule = InterimSchedule(interval_samples, options.silence_samples, options.config.extra_interval_s)
+        self._schedule = InterimSchedule(interval_samples, options.config.extra_interval_s)
         self._window: OpenWindow | None = None
         self._newest: _Newest | None = None
         """What was asked for last, until it is answered."""
         self._replaced: DecodeRequest | None = None
         """A request in the queue that the newest replaces, until the engine confirms that."""
-
-    def set_silence(self, silence_samples: int) -> None:
-        """Change the silence that ends an utterance."""
-        self._schedule.set_silence(silence_samples)
 
     def open_window(self, window: OpenWindow, *, is_first: bool) -> None:
         """Begin the interims of a window, which may be the first one of its utterance."""
@@ -78,7 +75,7 @@ class Interims:
         if self._finals or not window.speech:
             return
         position = self._endpointer.position
-        if not self._schedule.is_due(position, window.speech[-1][1]):
+        if not self._schedule.is_due(position, window.speech[-1][1], self._parts.options.silence_samples):
             return
         if self._newest and (self._newest.is_decoding or self._replaced):
             return

@@ -22,7 +22,7 @@ INTERVAL, SILENCE = 15 * FRAME, 25 * FRAME
 
 def run(spoken_frames: list[tuple[int, int]], n_frames: int, took_frames: int = 0) -> list[int]:
     """The frames at which a window with speech in these stretches is decoded; answers take `took_frames`."""
-    schedule = InterimSchedule(INTERVAL, SILENCE)
+    schedule = InterimSchedule(INTERVAL)
     schedule.begin_utterance(spoken_frames[0][0] * FRAME)
     decoded: list[int] = []
     for at in range(n_frames):
@@ -30,7 +30,7 @@ def run(spoken_frames: list[tuple[int, int]], n_frames: int, took_frames: int = 
             schedule.note_answered(at * FRAME)
         is_waiting = bool(decoded) and at < decoded[-1] + took_frames
         speech_until = max([min(end, at) for start, end in spoken_frames if start < at], default=0)
-        if speech_until and not is_waiting and schedule.is_due(at * FRAME, speech_until * FRAME):
+        if speech_until and not is_waiting and schedule.is_due(at * FRAME, speech_until * FRAME, SILENCE):
             schedule.note_submitted(at * FRAME)
             decoded.append(at)
             if took_frames == 0:
@@ -65,11 +65,11 @@ def test_the_interval_stretches_when_answers_take_long(took_frames: int, apart: 
 
 def test_an_interim_that_waits_is_replaced_by_newer_ones() -> None:
     """This does not depend on the interval, and stops when no speech is new."""
-    schedule = InterimSchedule(100 * FRAME, SILENCE)
+    schedule = InterimSchedule(100 * FRAME)
     schedule.begin_utterance(0)
     n_frames, submitted = -(-REPLACE_SAMPLES // FRAME), list[int]()
     for at in range(100):
-        if schedule.is_due(at * FRAME, min(at, 60) * FRAME):
+        if schedule.is_due(at * FRAME, min(at, 60) * FRAME, SILENCE):
             schedule.note_submitted(at * FRAME)
             submitted.append(at)
     assert submitted == [15, *range(15 + n_frames, 60, n_frames), 60 + PAUSE_SAMPLES // FRAME]
@@ -77,18 +77,18 @@ def test_an_interim_that_waits_is_replaced_by_newer_ones() -> None:
     schedule.begin_utterance(100 * FRAME)
     schedule.note_submitted(115 * FRAME)
     schedule.note_answered(120 * FRAME)
-    assert not schedule.is_due(150 * FRAME, 150 * FRAME), "an answer is followed by the interval"
+    assert not schedule.is_due(150 * FRAME, 150 * FRAME, SILENCE), "an answer is followed by the interval"
 
 
 def test_a_busy_engine_is_asked_less_often() -> None:
     """By the extra interval, here of 50 frames, also before the first interim of an utterance and at a pause."""
     at, decoded = 0, list[int]()
-    schedule = InterimSchedule(INTERVAL, SILENCE, lambda: 1.0 if 100 <= at < 400 else 0.0)
+    schedule = InterimSchedule(INTERVAL, lambda: 1.0 if 100 <= at < 400 else 0.0)
     for at in range(600):
         if at % 200 == 0:
             schedule.begin_utterance(at * FRAME)
         speech_until = at - at % 200 + min(at % 200, 120)
-        if schedule.is_due(at * FRAME, speech_until * FRAME):
+        if schedule.is_due(at * FRAME, speech_until * FRAME, SILENCE):
             schedule.note_submitted(at * FRAME)
             schedule.note_answered(at * FRAME)
             decoded.append(at)
@@ -99,11 +99,11 @@ def test_a_busy_engine_is_asked_less_often() -> None:
 
 def test_an_interim_that_waits_is_replaced_as_often_on_a_busy_engine() -> None:
     """It has its place in the queue, and a newer one costs no more. The last words replace it, too."""
-    schedule = InterimSchedule(INTERVAL, SILENCE, lambda: 5.0)
+    schedule = InterimSchedule(INTERVAL, lambda: 5.0)
     schedule.begin_utterance(0)
     submitted = list[int]()
     for at in range(70):
-        if schedule.is_due(at * FRAME, min(at, 50) * FRAME):
+        if schedule.is_due(at * FRAME, min(at, 50) * FRAME, SILENCE):
             schedule.note_submitted(at * FRAME)
             submitted.append(at)
     assert submitted == [15, 30, 45, 58]
