@@ -115,6 +115,19 @@ class TcpClient:
         return self.writer.get_extra_info("peername")
 
 
+def open_listener(host: str, port: int, advice: str, *, shares_port: bool = False) -> socket.socket:
+    """Open a listening socket. If the port is 0, the socket knows the free port it has.
+
+    Raises:
+        SettingsError: the address is in use or not available; `advice` names the flags that help.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shares_port)
+    except OSError as error:
+        raise SettingsError(f"cannot listen on {host}:{port}: {error.strerror}; try another {advice}") from error
+
+
 class TcpPort(ABC):
     """Serves one port over TCP. See `tutti_server.app.server.plugins.Listener`."""
 
@@ -133,14 +146,7 @@ class TcpPort(ABC):
 
     def bind(self, *, shares_port: bool = False) -> socket.socket:
         """See `Listener.bind`."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        try:
-            address = (self._host, self._port)
-            return socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=shares_port)
-        except OSError as error:
-            raise SettingsError(
-                f"cannot listen on {self._host}:{self._port}: {error.strerror}; try another --{self.name}-port"
-            ) from error
+        return open_listener(self._host, self._port, f"--{self.name}-port", shares_port=shares_port)
 
     async def serve(self, listener: socket.socket, app: Starlette) -> "_Server":
         """See `Listener.serve`."""

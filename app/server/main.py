@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from tutti_server.app.background import in_background
 from tutti_server.app.dialects.deepgram import jobs_endpoint, recordings_endpoint
 from tutti_server.app.errors import LimitExceeded, RequestError, SettingsError
+from tutti_server.app.live.tcp_port import BACKLOG, open_listener
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.guard import Guard
 from tutti_server.app.server.http_protocols import KEEP_ALIVE_S, HttpProtocol, WebSocketProtocol
@@ -46,10 +47,10 @@ PING_TIMEOUT_S = 60.0
 
 The server does not read while a client is ahead of the engine, so pongs may wait unread.
 """
+ADVICE = "--port or --host"
+"""The flags that help where the address of the settings cannot be used."""
 SHUTDOWN_TIMEOUT_S = 5
 """How long open HTTP requests may take after a drain, in seconds."""
-BACKLOG = 1024
-"""Connections that wait to be accepted; the kernel refuses more."""
 
 
 def build_app(
@@ -141,17 +142,8 @@ def _listeners(settings: Settings, plugins: Sequence[Plugin]) -> list[Listener]:
 
 
 def bind(settings: Settings) -> socket.socket:
-    """Open the listening socket. If the port of the settings is 0, the socket knows the free port it has.
-
-    Raises:
-        SettingsError: the address is in use or not available.
-    """
-    try:
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        address = f"{settings.host}:{settings.port}"
-        raise SettingsError(f"cannot listen on {address}: {error.strerror}; try another --port or --host") from error
+    """Open the listening socket; see `open_listener`."""
+    return open_listener(settings.host, settings.port, ADVICE)
 
 
 def try_ports(settings: Settings) -> None:
@@ -176,11 +168,8 @@ def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
     # These probes do not share the port, so they fail if another program listens on it.
     with bind(settings) as probe:
         try_ports(settings)
-        address, family = probe.getsockname(), probe.family
-    return tuple(
-        socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=True)
-        for _ in range(settings.gateways)
-    )
+        host, port = probe.getsockname()[:2]
+    return tuple(open_listener(host, port, ADVICE, shares_port=True) for _ in range(settings.gateways))
 
 
 async def drain(service: Service) -> None:
