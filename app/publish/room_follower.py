@@ -113,7 +113,7 @@ class RoomFollower:
         """
         followed = self._followed.get(id_)
         if followed is None:
-            followed = self._followed[id_] = Followed(room=Room(id_, name, self._config.max_chars))
+            followed = self._followed[id_] = Followed(room=self._empty(id_, name))
             self._has_changed.set()
         followed.n_users += 1
         try:
@@ -152,7 +152,7 @@ class RoomFollower:
     async def _follow(self) -> None:
         """Look up what is new, read until something comes or changes, and check that speakers are alive."""
         for id_, followed in list(self._followed.items()):
-            if followed.position is None:
+            if not followed.is_ready.is_set():
                 await self._look_up(id_, followed)
             elif followed.may_lack_text:
                 await self._catch_up(id_, followed)
@@ -171,16 +171,20 @@ class RoomFollower:
         text = await self._store.get(text_name(id_))
         # A log with nothing new would let `read` wait.
         last = await self._store.last(log_name(id_))
+        followed.room = self._empty(id_, followed.room.name)
         try:
             followed.restore(text)
         except UNREADABLE:
             # Such as one that another version has written. Other rooms must not wait for this one.
             logger.exception("the snapshot of room %s cannot be read; its text begins with its log", id_)
             self._on_unreadable()
-            followed.room = Room(id_, followed.room.name, self._config.max_chars)
+            followed.room = self._empty(id_, followed.room.name)
             followed.restore(None)
         if last is None or last.position == followed.position:
             followed.is_ready.set()
+
+    def _empty(self, id_: str, name: str) -> Room:
+        return Room(id_, name, self._config.max_chars)
 
     async def _catch_up(self, id_: str, followed: Followed) -> None:
         """Go on with a snapshot of another gateway, if it has read the log further than this one."""
@@ -188,7 +192,7 @@ class RoomFollower:
         followed.may_lack_text = False
         if text is None:
             return
-        newer = Followed(room=Room(id_, followed.room.name, self._config.max_chars))
+        newer = Followed(room=self._empty(id_, followed.room.name))
         try:
             newer.restore(text)
             assert newer.position and followed.position

@@ -67,6 +67,27 @@ async def test_a_room_is_ready_although_the_store_was_away_while_it_was_looked_u
         assert followed.position == "0"
 
 
+class SavedMeanwhile(LocalStore):
+    """A store that is away for its first reader. Another gateway, which has read the room's log, saves the room."""
+
+    async def read(self, positions: Mapping[str, str]) -> list[tuple[str, LogEntry]]:
+        if await self.get(text_name("abc")) is None:
+            last = await self.last(log_name("abc"))
+            saved = Followed(room=Room("abc", "choir", 1000), position=last and last.position)
+            await self.put(text_name("abc"), saved.snapshot(), 60.0)
+            raise StoreAway
+        return await super().read(positions)
+
+
+async def test_a_room_is_ready_that_was_saved_while_the_store_was_away() -> None:
+    """Nothing follows the snapshot in its log."""
+    store = SavedMeanwhile()
+    await store.append(log_name("abc"), write_entry(Begun(stream="a", at=1000.0)))
+    follower = RoomFollower(store, RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000))
+    async with asyncio.timeout(10), in_background(follower.run()), follower.following("abc", "choir") as followed:
+        assert followed.position == "1"
+
+
 class AwayStore(LocalStore):
     """A store that may be away."""
 
