@@ -17,12 +17,15 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tutti_server.app.service.engine_work import EngineWork, WorkDone
-from tutti_server.app.service.final_waits import FinalWaits
 from tutti_server.app.service.interim_load import InterimLoad
 from tutti_server.engine.api import EngineStats
 
 RECENT_S = 20.0
-"""The period over which finals and sessions are counted, in seconds."""
+"""The period over which finals, their waits and sessions are counted, in seconds."""
+MIN_WAITS = 3
+"""The fewest waits that say something."""
+MAX_WAITS = 256
+"""The most waits that are kept; older ones are dropped first, so memory stays bounded."""
 FINAL_AFTER_S = 5.0
 """How long after its opening a session has finals at its usual rate, in seconds: speech, and the pause after it."""
 INTERIM_AFTER_S = 2.0
@@ -106,6 +109,33 @@ def _usual_busy(stats: EngineStats, interim_interval_s: float) -> float:
     """The seconds of an engine's time in a second that a usual session needs."""
     interims_per_s = USUAL_TALK / max(INTERIM_EVERY_S, interim_interval_s)
     return _usual_window_s(stats) * (1 / USUAL_FINAL_EVERY_S + interims_per_s)
+
+
+class FinalWaits:
+    """How long the finals of the last seconds waited in the engine's queue: the sign that it does not keep up.
+
+    Old waits are dropped, so a service that was overloaded accepts sessions again.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._waits: deque[tuple[float, float]] = deque(maxlen=MAX_WAITS)
+        """The clock time at which each wait ended, and its length, both in seconds."""
+
+    def add(self, wait_s: float) -> None:
+        """Note that a final has left the engine's queue after this time."""
+        self._waits.append((self._clock(), wait_s))
+
+    @property
+    def late_s(self) -> float:
+        """The wait that `LATE_SHARE` of the last `RECENT_S` exceed; 0 if there were fewer than `MIN_WAITS`."""
+        since = self._clock() - RECENT_S
+        while self._waits and self._waits[0][0] < since:
+            self._waits.popleft()
+        if len(self._waits) < MIN_WAITS:
+            return 0.0
+        waits_s = sorted(wait_s for _, wait_s in self._waits)
+        return waits_s[-1 - int(LATE_SHARE * len(waits_s))]
 
 
 class Totals(NamedTuple):

@@ -22,7 +22,7 @@ from tests.app.conftest import Serve
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
 from tutti_server.app.live.connection import Connection
 from tutti_server.app.publish.outbox import MAX_WAITING
-from tutti_server.app.service.final_waits import MIN_WAITS
+from tutti_server.app.service.live_load import MIN_WAITS
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
 from tutti_server.app.session.session import Session
 from tutti_server.engine.errors import EngineFailed

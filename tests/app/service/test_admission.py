@@ -9,8 +9,7 @@ import pytest
 
 from tests.fakes import FakeTranscriber
 from tutti_server.app.service.admission import Admission
-from tutti_server.app.service.final_waits import MIN_WAITS
-from tutti_server.app.service.live_load import FIRST_PART, usual_sessions
+from tutti_server.app.service.live_load import FIRST_PART, MIN_WAITS, usual_sessions
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter

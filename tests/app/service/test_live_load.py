@@ -10,7 +10,19 @@ import pytest
 
 from tests.fakes import FakeTranscriber
 from tutti_server.app.service.interim_load import InterimLoad
-from tutti_server.app.service.live_load import LATE_SHARE, MAX_LOAD, REST, SAMPLE_EVERY_S, LiveLoad, Totals, max_load
+from tutti_server.app.service.live_load import (
+    LATE_SHARE,
+    MAX_LOAD,
+    MAX_WAITS,
+    MIN_WAITS,
+    RECENT_S,
+    REST,
+    SAMPLE_EVERY_S,
+    FinalWaits,
+    LiveLoad,
+    Totals,
+    max_load,
+)
 from tutti_server.engine.api import EngineStats, Histogram
 
 FINAL_EVERY_S = 6.0
@@ -167,3 +179,30 @@ def test_an_engine_that_begins_anew_changes_nothing() -> None:
     simulation.restart_engine()
     simulation.now_s += SAMPLE_EVERY_S
     assert simulation.load.room() == pytest.approx(room, rel=0.1)
+
+
+def test_the_late_waits_are_those_of_the_last_seconds() -> None:
+    """Old waits are dropped. Few waits say nothing; of many, one in twenty may be longer."""
+    now_s = 100.0
+    waits = FinalWaits(lambda: now_s)
+    for _ in range(MIN_WAITS - 1):
+        waits.add(4.0)
+    assert waits.late_s == 0.0
+    waits.add(1.0)
+    assert waits.late_s == 4.0
+    now_s += RECENT_S / 2
+    for number in range(100):
+        waits.add(number / 100)
+    assert waits.late_s == pytest.approx(0.97)
+    now_s += RECENT_S / 2 + 0.01
+    assert waits.late_s == pytest.approx(0.94)
+    now_s += RECENT_S
+    assert waits.late_s == 0.0
+
+
+def test_the_number_of_kept_waits_is_limited() -> None:
+    """The oldest waits are dropped first."""
+    waits = FinalWaits(lambda: 100.0)
+    for index in range(3 * MAX_WAITS):
+        waits.add(float(index >= 2 * MAX_WAITS))
+    assert waits.late_s == 1.0
