@@ -5,9 +5,10 @@ effects however it was cut. `app/session/engine_driver.py`, the only module of t
 performs the effects.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from tutti_server.app.errors import (
     CLOSE_DONE,
@@ -19,6 +20,7 @@ from tutti_server.app.errors import (
     BadMessage,
     BadStart,
     IdleTimeout,
+    LimitExceeded,
     SessionError,
 )
 from tutti_server.app.languages import known_among, language_of
@@ -29,8 +31,8 @@ from tutti_server.app.session.core.effects import Effect
 from tutti_server.app.session.core.final_sampling import FinalSampling, spare_beams, with_beams
 from tutti_server.app.session.core.options import ChannelOptions, SessionConfig
 from tutti_server.app.session.core.port import RequestKind, SessionPort
+from tutti_server.app.session.decoding.finals import Finals
 from tutti_server.app.session.decoding.translations import targets_of
-from tutti_server.app.session.flushes import PendingFlushes
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.continuation import find_start
 from tutti_server.app.session.messages.states import State, already_started, must_carry_out
@@ -43,6 +45,14 @@ from tutti_server.app.session.text.language_choice import LanguageRequest
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.errors import EngineError, EngineOverloaded
+
+
+class _PendingFlush(NamedTuple):
+    """A flush that is answered when all text of the audio before it was sent."""
+
+    id: events.FlushId
+    waits_for: list[tuple[Finals, int]]
+    """The finals of the flushed channels, and how many windows of each must be done first."""
 
 
 class Session:
@@ -63,7 +73,8 @@ class Session:
         self._options: ChannelOptions | None = None
         """`None` before the start, as is `_intake`."""
         self._intake: AudioIntake | None = None
-        self._flushes = PendingFlushes(self._port)
+        self._flushes: deque[_PendingFlush] = deque()
+        """The flushes that are not answered yet. They are answered in order."""
         self._reason_to_end: SessionError | None = None
         """Why the server ends the session, if it does."""
 
@@ -258,12 +269,8 @@ class Session:
         match command:
             case commands.Audio(data):
                 intake.feed(data)
-            case commands.Flush(flush_id, number):
-                self._flushes.require_room()
-                intake.drain()
-                self._port.end_run()
-                self._flushes.add(flush_id, [each for each in intake.channels if number in (None, each.number)])
-                self._answer()
+            case commands.Flush():
+                self._flush(command, intake)
             case commands.Discard():
                 intake.drain()
                 for channel in intake.channels:
@@ -284,6 +291,18 @@ class Session:
                 pass
             case _:
                 assert_never(command)
+
+    def _flush(self, flush: commands.Flush, intake: AudioIntake) -> None:
+        if len(self._flushes) >= commands.MAX_PENDING_FLUSHES:
+            message = f"flush: {commands.MAX_PENDING_FLUSHES} flushes wait for their answers"
+            raise LimitExceeded("too_many_flushes", message)
+        intake.drain()
+        self._port.end_run()
+        channels = [each for each in intake.channels if flush.channel in (None, each.number)]
+        for channel in channels:
+            channel.flush(flush.id)
+        self._flushes.append(_PendingFlush(flush.id, [(each.finals, each.finals.n_added) for each in channels]))
+        self._answer()
 
     def _start(self, start: commands.Start) -> None:
         language = _language_request(start, self._model, BadStart)
@@ -339,7 +358,8 @@ class Session:
 
     def _answer(self) -> None:
         """Answer the flushes whose audio is final, in order; end a stopping session when all of its audio is."""
-        self._flushes.answer()
+        while self._flushes and all(finals.n_done >= n for finals, n in self._flushes[0].waits_for):
+            self._port.send(events.Flushed(self._flushes.popleft().id))
         finals = [channel.finals for channel in self._intake.channels] if self._intake else []
         if not self.is_stopping or any(finals) or any(each.translations.is_open for each in finals):
             return
