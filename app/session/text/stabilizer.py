@@ -141,13 +141,10 @@ class Attention:
 
     needs_attention = True
 
-    def __init__(self, distance_s: float = ATTENTION_DISTANCE_S) -> None:
-        self._distance_s = distance_s
-
     def is_stable(self, word: SeenWord, audio_s: float) -> bool:
         """As in `StabilityPolicy`."""
         peak_s = word.piece.attention_peak_s
-        return peak_s is not None and peak_s <= audio_s - self._distance_s
+        return peak_s is not None and peak_s <= audio_s - ATTENTION_DISTANCE_S
 
 
 MakePolicy = Callable[[], StabilityPolicy]
