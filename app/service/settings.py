@@ -445,8 +445,10 @@ class Settings:
         self._check_detector()
         self._check_turn_model()
         _check_speaker_model(self)
-        self._check_tls()
-        self._check_webhook()
+        self._check_pair("tls_cert", "tls_key", "a file")
+        self._check_pair("webhook_url", "webhook_secret", "text")
+        if self.webhook_url:
+            _require(is_http_url(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
         for name in listed(self.redact.lower()):
             _require(name in KINDS, "redact", f"some of {', '.join(KINDS)}", name)
         self._check_translation()
@@ -488,17 +490,11 @@ class Settings:
             raise SettingsError(f"turn_model: needs {turn_model.PACKAGE}: pip install 'tutti-asr[turn-model]'")
         _require(is_file(self.turn_model), "turn_model", "an ONNX file", self.turn_model)
 
-    def _check_tls(self) -> None:
-        if bool(self.tls_cert) != bool(self.tls_key):
-            given, missing = ("tls_cert", "tls_key") if self.tls_cert else ("tls_key", "tls_cert")
-            raise SettingsError(f"{missing}: expected a file, as {given} is set, got nothing")
-
-    def _check_webhook(self) -> None:
-        if bool(self.webhook_url) != bool(self.webhook_secret):
-            given, missing = ("url", "secret") if self.webhook_url else ("secret", "url")
-            raise SettingsError(f"webhook_{missing}: expected text, as webhook_{given} is set, got nothing")
-        if self.webhook_url:
-            _require(is_http_url(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
+    def _check_pair(self, first: str, second: str, expected: str) -> None:
+        """Check that two settings are set together, or neither of them."""
+        for given, missing in ((first, second), (second, first)):
+            if getattr(self, given) and not getattr(self, missing):
+                raise SettingsError(f"{missing}: expected {expected}, as {given} is set, got nothing")
 
     def _check_translation(self) -> None:
         needed = {"url": self.translate_url, "model": self.translate_model, "languages": self.translate_languages}
