@@ -3,12 +3,11 @@
 import gzip
 from pathlib import Path
 
-import av
-import numpy as np
 from click.testing import CliRunner
 
 from benchmarks.files.labelled_clips import load_clips
 from benchmarks.files.package_clips import DIALOGUES, PROMPTS, main
+from tests.made_files import Track, made_file, tone
 
 SCRIPT = """
 dialogId("said", "font_small", "A fish says what is written here.")
@@ -19,16 +18,10 @@ dialogStr("Une autre phrase de cinq mots.")
 """
 
 
-def write(file: Path, codec: str) -> None:
+def write(file: Path, codec: str, rate: int) -> None:
     """A second of a tone."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    samples = (8000 * np.sin(np.arange(16_000) / 5)).astype(np.int16)
-    with av.open(str(file), "w") as container:
-        stream = container.add_stream(codec, rate=16_000, layout="mono")
-        frame = av.AudioFrame.from_ndarray(samples[None], format="s16", layout="mono")
-        frame.rate = 16_000
-        for made in (*av.AudioResampler(stream.format, "mono", 16_000, 320).resample(frame), None):
-            container.mux(stream.encode(made))
+    file.write_bytes(made_file(file.suffix[1:], codec, rate, [Track(samples=tone(1.0))]))
 
 
 def test_prompts_and_dialogues_have_the_texts_that_are_said(tmp_path: Path) -> None:
@@ -42,12 +35,12 @@ def test_prompts_and_dialogues_have_the_texts_that_are_said(tmp_path: Path) -> N
         listed.parent.mkdir(parents=True)
         listed.write_bytes(gzip.compress(texts.encode("utf-8-sig")))
         for name in ("calls/open", "press"):
-            write(share / f"asterisk/sounds/{language}_XX_f_Voice/{name}.g722", "g722")
+            write(share / f"asterisk/sounds/{language}_XX_f_Voice/{name}.g722", "g722", 16_000)
     game = share / "games" / "fillets-ng"
     for language in DIALOGUES:
         (game / "script" / "airplane").mkdir(parents=True, exist_ok=True)
         (game / "script" / "airplane" / f"dialogs_{language}.lua").write_text(SCRIPT)
-        write(game / "sound" / "airplane" / language / "said.ogg", "opus")
+        write(game / "sound" / "airplane" / language / "said.ogg", "libopus", 48_000)
     done = CliRunner().invoke(main, [str(tmp_path / "packages"), str(tmp_path / "clips")])
     assert done.exit_code == 0, done.output
     clips = load_clips(tmp_path / "clips")
