@@ -39,15 +39,19 @@ class HallucinationFilter:
     """
     speech_threshold: float = 0.3
     """A probability of silence. Up to it, it says nothing against the text: short answers of people have as much."""
+    certain_speech_threshold: float = 0.1
+    """A probability of silence. Up to it somebody speaks, and a doubtful text is better than none.
+
+    In languages that it knows little, the model is unsure of sentences that people can read. Noise and music have more.
+    """
     no_speech_threshold: float = 0.6
     """A probability. Above it the model takes the audio for silence."""
-    short_text_logprob_threshold: float = -2.0
-    """A mean log-probability per word, for a text of at most `short_text_letters` up to `speech_threshold`.
-
-    The mean over one or two words varies more.
+    lenient_logprob_threshold: float = -2.0
+    """A mean log-probability per word: for all but stock phrases up to `certain_speech_threshold`, and for a text of at
+    most `short_text_letters` up to `speech_threshold`.
     """
     short_text_letters: int = 12
-    """Letters and digits: "Good morning." has 11."""
+    """Letters and digits: "Good morning." has 11. The mean over one or two words varies more."""
     after_refused_logprob_threshold: float = -0.5
     """A mean log-probability per word. Text below it is not trusted after a segment of its window that was refused."""
     first_word_logprob_threshold: float = -2.0
@@ -81,14 +85,16 @@ class HallucinationFilter:
             return False
         if text_logprob is None:
             return True
-        if no_speech_prob > self.speech_threshold and is_stock_phrase(text):
-            return text_logprob >= self.silent_logprob_threshold
-        is_short = count_letters(text) <= self.short_text_letters
-        return text_logprob >= self._needed_logprob(no_speech_prob, is_short=is_short)
+        return text_logprob >= self._needed_logprob(text, no_speech_prob)
 
-    def _needed_logprob(self, no_speech_prob: float, *, is_short: bool) -> float:
+    def _needed_logprob(self, text: str, no_speech_prob: float) -> float:
+        is_stock = is_stock_phrase(text)
         if no_speech_prob <= self.speech_threshold:
-            return self.short_text_logprob_threshold if is_short else self.text_logprob_threshold
+            is_certain = no_speech_prob <= self.certain_speech_threshold and not is_stock
+            is_short = count_letters(text) <= self.short_text_letters
+            return self.lenient_logprob_threshold if is_certain or is_short else self.text_logprob_threshold
+        if is_stock:
+            return self.silent_logprob_threshold
         share = min((no_speech_prob - self.speech_threshold) / (self.no_speech_threshold - self.speech_threshold), 1.0)
         return self.text_logprob_threshold + share * (self.silent_logprob_threshold - self.text_logprob_threshold)
 

@@ -203,7 +203,7 @@ def test_a_few_letters_do_not_stand_for_ten_seconds() -> None:
 
 def test_what_repeats_a_refused_text_is_refused() -> None:
     """The model is sure of a phrase that it has just made up, also when the audio is decoded again."""
-    made_up = said_at(0.3, 2.0, " I'm going to add the chicken.", logprob=-1.5)
+    made_up = said_at(0.3, 2.0, " I'm going to add the chicken.", logprob=-2.1)
     once_more = replace(made_up, start_s=2.0, end_s=4.0, text_logprob=-0.4)
     bench = session_with(20)
     bench.answer_with(made_up, once_more)
@@ -214,7 +214,7 @@ def test_what_repeats_a_refused_text_is_refused() -> None:
 
 @pytest.mark.parametrize(("text_logprob", "is_kept"), [(-0.6, False), (-0.4, True)])
 def test_text_after_a_refused_text_needs_more_trust(text_logprob: float, is_kept: bool) -> None:
-    made_up = said_at(0.3, 2.0, " I'm going to add the chicken.", logprob=-1.5)
+    made_up = said_at(0.3, 2.0, " I'm going to add the chicken.", logprob=-2.1)
     bench = session_with(20)
     bench.answer_with(made_up, said_at(2.0, 4.0, " Four five six seven.", logprob=text_logprob))
     bench.answer_with()
