@@ -6,11 +6,12 @@
  */
 /** The text of a session. Call `apply` with each event. */
 export class Captions {
-    #channels = new Map();
-    /** The channels that have had an utterance so far. */
-    get channels() {
-        return this.#channels;
+    constructor() {
+        this.#channels = new Map();
+        /** The channels that have had an utterance so far. */
+        this.channels = this.#channels;
     }
+    #channels;
     /** Applies an event. Returns the line that it changed, if any; a line with `end_s` has ended. */
     apply(event) {
         switch (event.type) {

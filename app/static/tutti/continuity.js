@@ -45,10 +45,6 @@ export class Continuity {
     #nWords = 0;
     /** The length of all utterances that have ended, in seconds. */
     #speechS = 0;
-    /** What another connection needs to know the same speakers. */
-    voices;
-    /** Which translations are still to come, if any were asked for. */
-    translations;
     #eagerEnds;
     #makeWords;
     /**

@@ -13,8 +13,6 @@
  */
 /** The base of all errors of this package. */
 export class TuttiError extends Error {
-    /** For programs: it does not change between versions. `message` is for people, and may change. */
-    code;
     constructor(code, message, cause) {
         super(message, cause === undefined ? undefined : { cause });
         this.name = new.target.name;
@@ -26,8 +24,6 @@ export class UsageError extends TuttiError {
 }
 /** No session was opened. */
 export class ConnectError extends TuttiError {
-    /** The WebSocket close code; undefined if the connection was not closed, but took too long. */
-    closeCode;
     constructor(code, message, closeCode, cause) {
         super(code, message, cause);
         this.closeCode = closeCode;
@@ -41,8 +37,6 @@ export class AbortedError extends TuttiError {
 }
 /** The server ended the session with a fatal error. */
 export class SessionError extends TuttiError {
-    /** Audio before this time, in seconds, is final. A new session can continue here with `resume.from_s`. */
-    finalUntilS;
     constructor(code, message, finalUntilS) {
         super(code, message);
         this.finalUntilS = finalUntilS;
@@ -50,8 +44,6 @@ export class SessionError extends TuttiError {
 }
 /** The server refused a file. `code` is the server's, such as `invalid_file` or `invalid_api_key`. */
 export class RequestError extends TuttiError {
-    /** The status of the HTTP response. */
-    status;
     constructor(code, message, status) {
         super(code, message);
         this.status = status;
@@ -59,10 +51,6 @@ export class RequestError extends TuttiError {
 }
 /** The connection ended before the session did. */
 export class ConnectionLost extends TuttiError {
-    /** The WebSocket close code, 1006 if the connection broke without one. */
-    closeCode;
-    /** Audio before this time, in seconds, is final. A new session can continue here with `resume.from_s`. */
-    finalUntilS;
     constructor(code, message, closeCode, finalUntilS, cause) {
         super(code, message, cause);
         this.closeCode = closeCode;
@@ -71,9 +59,6 @@ export class ConnectionLost extends TuttiError {
 }
 /** The server sent something that is not an event. `field` is the path of the wrong field. */
 export class ProtocolError extends TuttiError {
-    field;
-    expected;
-    got;
     constructor(field, expected, got, cause) {
         super("bad_event", `${field}: expected ${expected}, got ${shorten(got)}`, cause);
         this.field = field;
@@ -88,6 +73,6 @@ export class MicrophoneError extends TuttiError {
 const SHOWN_CHARACTERS = 80;
 /** A value as text for an error message: JSON where possible, and cut to `SHOWN_CHARACTERS`. */
 function shorten(value) {
-    const text = value === undefined ? "nothing" : (JSON.stringify(value) ?? String(value));
+    const text = JSON.stringify(value) ?? "nothing";
     return text.length <= SHOWN_CHARACTERS ? text : `${text.slice(0, SHOWN_CHARACTERS - 1)}…`;
 }

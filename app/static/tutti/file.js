@@ -172,12 +172,12 @@ async function* messages(response, limit) {
 }
 /** Turns the messages of the server into the events of a session. */
 class FileAnswer {
-    isComplete = false;
-    finalUntilS = 0;
     /** The utterance of the newest segment. It ends with the first segment of the next one. */
     #open;
     #options;
     constructor(options) {
+        this.isComplete = false;
+        this.finalUntilS = 0;
         this.#options = options;
     }
     /** @throws SessionError if the message is an error, ProtocolError. */
@@ -291,13 +291,14 @@ class Progress {
 }
 /** A signal that fires when the caller's does, when `restart` is not called for some time, and at the end. */
 class SilenceLimit {
-    isOver = false;
-    signal = new OwnSignal();
     #timeoutMs;
     #source;
     #timer;
-    #onAbort = () => this.signal.abort(this.#source?.reason);
+    #onAbort;
     constructor(timeoutMs, source) {
+        this.isOver = false;
+        this.signal = new OwnSignal();
+        this.#onAbort = () => this.signal.abort(this.#source?.reason);
         this.#timeoutMs = timeoutMs;
         this.#source = source;
         source?.addEventListener("abort", this.#onAbort);

@@ -76,13 +76,7 @@ async function buildGraph(workletUrl, sampleRate, signal) {
 }
 /** An open microphone. `openMicrophone` makes it. */
 export class Microphone {
-    /** The value for `start.audio.sample_rate`; at most 48 kHz. */
-    sampleRate;
-    /** Opens the device again after it was disconnected. */
-    #open;
-    /** Builds another graph, where the context of this one gives no audio any more. */
-    #build;
-    #screen;
+    #parts;
     #graph;
     #stream;
     #source;
@@ -99,13 +93,11 @@ export class Microphone {
     #onNews = () => this.#update();
     #onPageNews = () => this.#update(globalThis.document.visibilityState === "visible");
     /** @internal Use `openMicrophone`. */
-    constructor(stream, graph, { open, build, screen }) {
+    constructor(stream, graph, parts) {
         this.sampleRate = graph.context.sampleRate;
         this.#stream = stream;
         this.#graph = graph;
-        this.#open = open;
-        this.#build = build;
-        this.#screen = screen;
+        this.#parts = parts;
     }
     /** Whether audio comes, and if not, why. */
     get state() {
@@ -146,7 +138,7 @@ export class Microphone {
         globalThis.navigator.mediaDevices.removeEventListener("devicechange", this.#onNews);
         PAGE_NEWS.forEach((type) => globalThis.document.removeEventListener(type, this.#onPageNews));
         clearInterval(this.#watch);
-        this.#screen?.release();
+        this.#parts.screen?.release();
         stopTracks(this.#stream);
         this.#detach();
     }
@@ -193,7 +185,7 @@ export class Microphone {
         }
         const state = this.#observe();
         this.#setState(state);
-        this.#screen?.hold();
+        this.#parts.screen?.hold();
         if (state === "disconnected") {
             void this.#mend(() => this.#reopen());
         }
@@ -233,7 +225,7 @@ export class Microphone {
     }
     /** Opens the device again, or another one. Without any, the next change of the devices tries again. */
     async #reopen() {
-        const stream = await this.#open();
+        const stream = await this.#parts.open();
         if (this.state === "stopped") {
             stopTracks(stream);
             return;
@@ -248,7 +240,7 @@ export class Microphone {
     }
     /** Makes a new context of the same sample rate, and records with it. */
     async #rebuild() {
-        const graph = await this.#build(this.sampleRate);
+        const graph = await this.#parts.build(this.sampleRate);
         if (this.state !== "stopped") {
             this.#detach();
             this.#graph = graph;
@@ -285,7 +277,7 @@ export class Microphone {
     }
 }
 function openContext(sampleRate) {
-    const context = new AudioContext(sampleRate === undefined ? {} : { sampleRate });
+    const context = new AudioContext({ sampleRate });
     if (context.sampleRate <= MAX_SAMPLE_RATE) {
         return context;
     }

@@ -5,14 +5,6 @@
 import { align, followsWords } from "./align.js";
 /** An utterance that was announced and has not ended. */
 export class OpenUtterance {
-    number;
-    channel;
-    /** Where it begins, in seconds. */
-    atS;
-    /** The utterance waits for its counterpart in this connection. */
-    isWaiting = false;
-    /** The end of the newest interim that was delivered. */
-    shownUntilS;
     #nHidden;
     /** The texts of the segments that were delivered. */
     #final;
@@ -21,15 +13,23 @@ export class OpenUtterance {
     /** The words of the utterance, if they were asked for. */
     #words;
     /** The segments that were delivered, each with `#final` after it. */
-    #segments = [];
+    #segments;
     /** The part of `#final` that this connection does not repeat. */
-    #kept = "";
+    #kept;
     /** The texts of the segments that this connection has sent. */
-    #theirFinal = "";
+    #theirFinal;
     /** Our text, and the length of theirs, after which both go on alike; undefined if theirs is not so far yet. */
     #joint;
     /** @param hidden text that the connection may send in this utterance, but which was delivered before it. */
     constructor(number, channel, atS, hidden, words) {
+        /** The utterance waits for its counterpart in this connection. */
+        this.isWaiting = false;
+        /** The segments that were delivered, each with `#final` after it. */
+        this.#segments = [];
+        /** The part of `#final` that this connection does not repeat. */
+        this.#kept = "";
+        /** The texts of the segments that this connection has sent. */
+        this.#theirFinal = "";
         this.number = number;
         this.channel = channel;
         this.atS = this.shownUntilS = atS;

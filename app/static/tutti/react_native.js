@@ -12,7 +12,6 @@ const QUIET_MS = 2_000;
 const INT16_MAX = 32_767;
 /** A recorder as the source of a session. */
 export class RecorderSource {
-    sampleRate;
     #recorder;
     #state = "live";
     #isStarted = false;

@@ -28,7 +28,6 @@ export async function record(url, source, options = {}) {
 }
 /** A source that records for one session. */
 class Recording {
-    error;
     #source;
     #timer;
     #isOver = false;

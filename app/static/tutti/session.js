@@ -56,10 +56,6 @@ async function loadParts({ translate = [], turns, words }) {
 }
 /** One open session. `connect` makes it. */
 export class Session {
-    /** @internal Resolves when `started` has come, and rejects when it will not come. */
-    opened;
-    /** @internal */
-    recording;
     #server;
     #options;
     #start;

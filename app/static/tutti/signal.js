@@ -2,9 +2,11 @@
 import { AbortedError } from "./errors.js";
 /** A signal that its owner fires, and that needs no `AbortController`. */
 export class OwnSignal {
-    aborted = false;
-    reason;
-    #listeners = new Set();
+    constructor() {
+        this.aborted = false;
+        this.#listeners = new Set();
+    }
+    #listeners;
     addEventListener(_type, listener) {
         this.#listeners.add(listener);
     }
@@ -27,20 +29,24 @@ export function throwIfAborted(signal) {
     }
 }
 /** `promise`, unless the signal fires or the time is over first. */
-export function within(promise, signal, timeoutMs) {
-    return new Promise((resolve, reject) => {
-        const onAbort = () => settle(() => reject(new AbortedError(signal?.reason)));
-        const onTimeout = () => settle(() => reject(new Error(`no answer within ${timeoutMs} ms`)));
-        const timer = timeoutMs === undefined ? undefined : setTimeout(onTimeout, timeoutMs);
-        const settle = (act) => {
-            clearTimeout(timer);
-            signal?.removeEventListener("abort", onAbort);
-            act();
-        };
-        signal?.addEventListener("abort", onAbort);
-        promise.then((value) => settle(() => resolve(value)), (error) => settle(() => reject(error)));
-        if (signal?.aborted === true) {
-            onAbort();
-        }
-    });
+export async function within(promise, signal, timeoutMs) {
+    let onAbort = () => { };
+    let timer;
+    try {
+        return await new Promise((resolve, reject) => {
+            onAbort = () => reject(new AbortedError(signal?.reason));
+            signal?.addEventListener("abort", onAbort);
+            if (timeoutMs !== undefined) {
+                timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
+            }
+            promise.then(resolve, reject);
+            if (signal?.aborted === true) {
+                onAbort();
+            }
+        });
+    }
+    finally {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", onAbort);
+    }
 }

@@ -53,11 +53,8 @@ interface Channel {
 /** The text of a session. Call `apply` with each event. */
 export class Captions {
   readonly #channels = new Map<number, Channel>();
-
   /** The channels that have had an utterance so far. */
-  get channels(): ReadonlyMap<number, ChannelCaptions> {
-    return this.#channels;
-  }
+  readonly channels: ReadonlyMap<number, ChannelCaptions> = this.#channels;
 
   /** Applies an event. Returns the line that it changed, if any; a line with `end_s` has ended. */
   apply(event: SessionEvent): Line | OpenLine | undefined {

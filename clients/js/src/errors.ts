@@ -103,6 +103,6 @@ const SHOWN_CHARACTERS = 80;
 
 /** A value as text for an error message: JSON where possible, and cut to `SHOWN_CHARACTERS`. */
 function shorten(value: unknown): string {
-  const text = value === undefined ? "nothing" : (JSON.stringify(value) ?? String(value));
+  const text = JSON.stringify(value) ?? "nothing";
   return text.length <= SHOWN_CHARACTERS ? text : `${text.slice(0, SHOWN_CHARACTERS - 1)}…`;
 }

@@ -114,7 +114,9 @@ async function buildGraph(workletUrl?: string | URL, sampleRate?: number, signal
 
 /** How a microphone gets what it has lost. */
 interface MicrophoneParts {
+  /** Opens the device again after it was disconnected. */
   readonly open: () => Promise<MediaStream>;
+  /** Builds another graph, where the context of this one gives no audio any more. */
   readonly build: (sampleRate: number) => Promise<Graph>;
   readonly screen: ScreenLock | undefined;
 }
@@ -124,11 +126,7 @@ export class Microphone implements AudioSource {
   /** The value for `start.audio.sample_rate`; at most 48 kHz. */
   readonly sampleRate: number;
 
-  /** Opens the device again after it was disconnected. */
-  readonly #open: () => Promise<MediaStream>;
-  /** Builds another graph, where the context of this one gives no audio any more. */
-  readonly #build: (sampleRate: number) => Promise<Graph>;
-  readonly #screen: ScreenLock | undefined;
+  readonly #parts: MicrophoneParts;
   #graph: Graph;
   #stream: MediaStream;
   #source: MediaStreamAudioSourceNode | undefined;
@@ -146,13 +144,11 @@ export class Microphone implements AudioSource {
   readonly #onPageNews = () => this.#update(globalThis.document.visibilityState === "visible");
 
   /** @internal Use `openMicrophone`. */
-  constructor(stream: MediaStream, graph: Graph, { open, build, screen }: MicrophoneParts) {
+  constructor(stream: MediaStream, graph: Graph, parts: MicrophoneParts) {
     this.sampleRate = graph.context.sampleRate;
     this.#stream = stream;
     this.#graph = graph;
-    this.#open = open;
-    this.#build = build;
-    this.#screen = screen;
+    this.#parts = parts;
   }
 
   /** Whether audio comes, and if not, why. */
@@ -201,7 +197,7 @@ export class Microphone implements AudioSource {
     globalThis.navigator.mediaDevices.removeEventListener("devicechange", this.#onNews);
     PAGE_NEWS.forEach((type) => globalThis.document.removeEventListener(type, this.#onPageNews));
     clearInterval(this.#watch);
-    this.#screen?.release();
+    this.#parts.screen?.release();
     stopTracks(this.#stream);
     this.#detach();
   }
@@ -251,7 +247,7 @@ export class Microphone implements AudioSource {
     }
     const state = this.#observe();
     this.#setState(state);
-    this.#screen?.hold();
+    this.#parts.screen?.hold();
     if (state === "disconnected") {
       void this.#mend(() => this.#reopen());
     } else if (state === "suspended" || (state === "interrupted" && isWanted)) {
@@ -294,7 +290,7 @@ export class Microphone implements AudioSource {
 
   /** Opens the device again, or another one. Without any, the next change of the devices tries again. */
   async #reopen(): Promise<void> {
-    const stream = await this.#open();
+    const stream = await this.#parts.open();
     if (this.state === "stopped") {
       stopTracks(stream);
       return;
@@ -309,7 +305,7 @@ export class Microphone implements AudioSource {
 
   /** Makes a new context of the same sample rate, and records with it. */
   async #rebuild(): Promise<void> {
-    const graph = await this.#build(this.sampleRate);
+    const graph = await this.#parts.build(this.sampleRate);
     if (this.state !== "stopped") {
       this.#detach();
       this.#graph = graph;
@@ -346,7 +342,7 @@ export class Microphone implements AudioSource {
 }
 
 function openContext(sampleRate?: number): AudioContext {
-  const context = new AudioContext(sampleRate === undefined ? {} : { sampleRate });
+  const context = new AudioContext({ sampleRate } as AudioContextOptions);
   if (context.sampleRate <= MAX_SAMPLE_RATE) {
     return context;
   }

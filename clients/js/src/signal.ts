@@ -42,23 +42,23 @@ export function throwIfAborted(signal: Signal | undefined): void {
 }
 
 /** `promise`, unless the signal fires or the time is over first. */
-export function within<T>(promise: Promise<T>, signal: Signal | undefined, timeoutMs?: number): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const onAbort = () => settle(() => reject(new AbortedError(signal?.reason)));
-    const onTimeout = () => settle(() => reject(new Error(`no answer within ${timeoutMs} ms`)));
-    const timer = timeoutMs === undefined ? undefined : setTimeout(onTimeout, timeoutMs);
-    const settle = (act: () => void) => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", onAbort);
-      act();
-    };
-    signal?.addEventListener("abort", onAbort);
-    promise.then(
-      (value) => settle(() => resolve(value)),
-      (error: unknown) => settle(() => reject(error)),
-    );
-    if (signal?.aborted === true) {
-      onAbort();
-    }
-  });
+export async function within<T>(promise: Promise<T>, signal: Signal | undefined, timeoutMs?: number): Promise<T> {
+  let onAbort = () => {};
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  try {
+    return await new Promise((resolve, reject) => {
+      onAbort = () => reject(new AbortedError(signal?.reason));
+      signal?.addEventListener("abort", onAbort);
+      if (timeoutMs !== undefined) {
+        timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
+      }
+      promise.then(resolve, reject);
+      if (signal?.aborted === true) {
+        onAbort();
+      }
+    });
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", onAbort);
+  }
 }

@@ -17,22 +17,31 @@ const END_PX = 2;
 export const OVERDUE_LINES = 2;
 /** The lines of one element. */
 export class LineList {
-    scroller = newElement("div", "scroller");
-    #finals = newElement("div", "finals");
-    #openBox = newElement("div", "open");
+    #finals;
+    #openBox;
     #transcript;
     #onFollowing;
-    #sizes = new ResizeObserver(() => this.#onResize());
+    #sizes;
     #options;
     /** How many rows are shown; undefined: all lines, which scroll. */
     #rows;
     /** The final lines in the document: consecutive ones. */
-    #shown = [];
-    #open = new Map();
-    #isFollowing = true;
-    #scrolledPx = 0;
-    #widthPx = 0;
+    #shown;
+    #open;
+    #isFollowing;
+    #scrolledPx;
+    #widthPx;
     constructor(transcript, options, onFollowing) {
+        this.scroller = newElement("div", "scroller");
+        this.#finals = newElement("div", "finals");
+        this.#openBox = newElement("div", "open");
+        this.#sizes = new ResizeObserver(() => this.#onResize());
+        /** The final lines in the document: consecutive ones. */
+        this.#shown = [];
+        this.#open = new Map();
+        this.#isFollowing = true;
+        this.#scrolledPx = 0;
+        this.#widthPx = 0;
         this.#transcript = transcript;
         this.#options = options;
         this.#onFollowing = onFollowing;

@@ -3,17 +3,23 @@
 const RIGHT_TO_LEFT = ["ar", "ckb", "dv", "fa", "he", "iw", "ps", "sd", "ug", "ur", "yi"];
 /** A node, and the way to change it. */
 export class LineView {
-    line;
-    node = newElement("div", "line");
-    #time = newElement("time", "time");
-    #label = newElement("bdi", "label");
-    #original = newElement("p", "original");
-    #text = newElement("span", "text");
-    #changing = newElement("span", "changing");
-    #translation = newElement("p", "translation");
-    #translated = newElement("span", "text");
+    #time;
+    #label;
+    #original;
+    #text;
+    #changing;
+    #translation;
+    #translated;
     constructor(line) {
         this.line = line;
+        this.node = newElement("div", "line");
+        this.#time = newElement("time", "time");
+        this.#label = newElement("bdi", "label");
+        this.#original = newElement("p", "original");
+        this.#text = newElement("span", "text");
+        this.#changing = newElement("span", "changing");
+        this.#translation = newElement("p", "translation");
+        this.#translated = newElement("span", "text");
         this.#text.append(newElement("span", "settled"), this.#changing);
         this.node.append(this.#original, this.#translation);
     }

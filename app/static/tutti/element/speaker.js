@@ -8,20 +8,21 @@ const KEEPALIVE_MS = 15_000;
 const SILENT = ["suspended", "interrupted", "disconnected"];
 /** A microphone and its session. */
 export class Speaker {
-    /** Where the audio ends that was sent, in seconds. */
-    untilS;
-    state = "asking";
     #options;
     #listener;
-    #controller = new AbortController();
+    #controller;
     /** Audio from before the session is open: a few seconds at most, as opening has a timeout. */
-    #early = [];
+    #early;
     #microphone;
     #session;
     #keepalive;
     /** Why the microphone ended the session. */
     #error;
     constructor(options, listener) {
+        this.state = "asking";
+        this.#controller = new AbortController();
+        /** Audio from before the session is open: a few seconds at most, as opening has a timeout. */
+        this.#early = [];
         this.#options = options;
         this.#listener = listener;
         this.untilS = options.fromS;

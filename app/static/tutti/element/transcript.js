@@ -7,25 +7,19 @@ import { SpeakerTimeline } from "../speakers.js";
 /** More lines than a person says in a day. The oldest ones are forgotten after that. */
 const MAX_LINES = 20_000;
 class Line {
-    utterance;
-    channel;
-    start_s;
-    index = -1;
-    end_s;
-    text = "";
-    changing = "";
-    language;
-    speaker;
-    isCut = false;
-    gap;
-    /** How much of `text` is the text of segments. The rest is stable text of the newest interim. */
-    segments = "";
-    lastSegment = -1;
-    #translations = new Map();
+    #translations;
     constructor(utterance, channel, start_s) {
         this.utterance = utterance;
         this.channel = channel;
         this.start_s = start_s;
+        this.index = -1;
+        this.text = "";
+        this.changing = "";
+        this.isCut = false;
+        /** How much of `text` is the text of segments. The rest is stable text of the newest interim. */
+        this.segments = "";
+        this.lastSegment = -1;
+        this.#translations = new Map();
         this.end_s = start_s;
     }
     translation(language) {

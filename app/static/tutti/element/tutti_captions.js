@@ -34,7 +34,7 @@ const Base = (globalThis.HTMLElement ?? class {
 });
 /** The element. docs/captions_element.md lists its attributes, events, parts and custom properties. */
 export class TuttiCaptions extends Base {
-    static observedAttributes = [...PLACES, ...LOOKS];
+    static { this.observedAttributes = [...PLACES, ...LOOKS]; }
     #transcript = new Transcript();
     #view;
     #warned = new Set();
