@@ -315,6 +315,10 @@ async def test_the_microphone_makes_captions(page: Page, server: FakeRoom) -> No
     })""")
     await page.evaluate("captions.stop()", 10)
     assert await page.evaluate("seen.slice(19)") == ["asking", "connecting", "idle", "end"]
+    # One that cannot be had is named as the reason.
+    await page.evaluate("captions.apiKey = () => Promise.reject(new Error('logged out')); captions.start()", 10)
+    assert await page.evaluate("seen.slice(23)") == ["asking", "connecting", "failed", "no_api_key", "end"]
+    await wait_inside(page, "part('status').includes('logged out')")
     first, second = server.starts
     wanted: dict[str, Any] = {"language": "en", "translate": ["de"], "hotwords": ["tutti"]}
     assert {name: first[name] for name in wanted} == wanted
@@ -324,12 +328,14 @@ async def test_the_microphone_makes_captions(page: Page, server: FakeRoom) -> No
 async def test_a_lost_connection_of_the_microphone_mends_itself(page: Page, server: FakeRoom) -> None:
     server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
     await set_attributes(page, server=server.url)
+    await page.evaluate("globalThis.nKeys = 0; captions.apiKey = async () => `secret-${++nKeys}`")
     await page.evaluate("captions.start()")
     await wait_inside(page, "part('open').includes('every')")
     await server.close(1012)
     await wait_inside(page, "part('status').includes('Reconnecting')")
     await wait_inside(page, "part('status') === 'Listening'")
-    assert await page.evaluate("captions.state") == "live"
+    # A key may have ended meanwhile.
+    assert await page.evaluate("[captions.state, nKeys]") == ["live", 2]
     # Taken out of the document, it lets go of the microphone.
     left = """new Promise((done) => {
         captions.addEventListener('tutti-end', () => done(captions.state), {once: true});

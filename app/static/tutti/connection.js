@@ -13,7 +13,7 @@ const STALL_MS = 10_000;
  */
 const QUIET_MS = 15_000;
 /** How long a connection may take to open, in milliseconds. */
-const OPEN_TIMEOUT_MS = 10_000;
+export const OPEN_TIMEOUT_MS = 10_000;
 /** One connection. It begins with its constructor, and leaves no listener and no timer after its end. */
 export class Connection {
     #socket;

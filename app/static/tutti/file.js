@@ -8,7 +8,7 @@ import { ConnectError, ConnectionLost, ProtocolError, RequestError, SessionError
 import { isRecord, parseEvent, parseJson } from "./events.js";
 import { formOf } from "./form.js";
 import { upload } from "./http.js";
-import { httpUrl, streamUrl } from "./server.js";
+import { askForKey, httpUrl, streamUrl } from "./server.js";
 import { OwnSignal } from "./signal.js";
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
 /** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
@@ -31,10 +31,11 @@ export async function* transcribeFile(url, source, options = {}) {
     const answer = new FileAnswer(options);
     let hasBegun = false;
     try {
+        const apiKey = typeof options.apiKey === "function" ? await askForKey(options.apiKey, options) : options.apiKey;
         const response = await upload({
             url: target,
             form: formWith(file, options),
-            headers: options.apiKey === undefined ? {} : { authorization: `Bearer ${options.apiKey}` },
+            headers: apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` },
             signal: limit.signal,
             onUploaded: (share) => progress.onUploaded(share),
         });

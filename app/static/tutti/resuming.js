@@ -26,7 +26,8 @@ export function mayResume(end) {
         case "late":
             return true;
         case "invalid":
-            return false;
+            // The application had no key: it may have to ask for one over the network that is lost.
+            return end.error instanceof ConnectError;
     }
 }
 /** The fields of `resume` for a connection whose first sample has this time. */

@@ -1,6 +1,7 @@
 /** The address of a server, its key, and how to reach it. */
-import { UsageError } from "./errors.js";
-import { within } from "./signal.js";
+import { OPEN_TIMEOUT_MS } from "./connection.js";
+import { ConnectError, UsageError } from "./errors.js";
+import { throwIfAborted, within } from "./signal.js";
 const SUBPROTOCOL = "tutti.v1";
 const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
 export const STREAM_PATH = "/v1/stream";
@@ -8,15 +9,29 @@ export const STREAM_PATH = "/v1/stream";
 export const PROBE_TIMEOUT_MS = 5_000;
 /** The scheme, the host with its port, the path and the query of an address. React Native's `URL` does not know them all. */
 const ADDRESS = /^(http|ws)(s?):\/\/((?:[^\s/?#@:[\]\\]+|\[[\da-f:.]+\])(?::\d+)?)(\/[^?#]*)?(\?[^#]*)?(?:#.*)?$/i;
-/** @throws UsageError if the address or the key is malformed. */
+/** @throws UsageError if the address is malformed. */
 export function serverOf(url, options) {
     const target = streamUrl(url);
-    const protocols = subprotocols(options.apiKey);
+    const { apiKey, openSocket = openWebSocket } = options;
     return {
         url: target,
-        openSocket: () => (options.openSocket ?? openWebSocket)(target, protocols),
-        probe: () => probe(target, options.apiKey),
+        openSocket: (key) => openSocket(target, subprotocols(key)),
+        probe: () => probe(target, apiKey),
     };
+}
+/**
+ * Asks the application for a key.
+ *
+ * @throws ConnectError if it fails, or takes longer than a connection may take to open; AbortedError.
+ */
+export async function askForKey(ask, { signal, timeoutMs = Infinity }) {
+    try {
+        return await within(Promise.resolve(ask()), signal, Math.min(timeoutMs, OPEN_TIMEOUT_MS));
+    }
+    catch (error) {
+        throwIfAborted(signal);
+        throw new ConnectError("no_api_key", `apiKey: ${String(error)}`, undefined, error);
+    }
 }
 export function streamUrl(url) {
     const [, , secure, host, path = "/", query = ""] = partsOf(url);
@@ -61,7 +76,7 @@ export async function probe(target, apiKey) {
     if (typeof fetch === "undefined" || !target.split("?")[0]?.endsWith(STREAM_PATH)) {
         return undefined;
     }
-    const headers = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
+    const headers = typeof apiKey === "string" ? { authorization: `Bearer ${apiKey}` } : {};
     // Not `AbortSignal.timeout`, which React Native does not have.
     const answer = within(fetch(httpUrl(target, "/v1/models"), { headers }), undefined, PROBE_TIMEOUT_MS);
     return answer.then(({ status }) => status, () => 0);

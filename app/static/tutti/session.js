@@ -7,22 +7,20 @@ import { Backoff } from "./backoff.js";
 import { LONGEST_MS, nowMs } from "./clock.js";
 import { CLOSE_ABNORMAL, Connection } from "./connection.js";
 import { Continuity } from "./continuity.js";
-import { AbortedError, ConnectError, ConnectionLost, SessionError, UsageError } from "./errors.js";
+import { AbortedError, ConnectError, ConnectionLost, SessionError, TuttiError, UsageError } from "./errors.js";
 import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
 import { checkOptions, CONNECT_TIMEOUT_MS, HIGH_WATER_BYTES, MAX_BUFFERED_BYTES, RESUME_BUFFER_S, RESUME_TIMEOUT_MS, STOP_TIMEOUT_MS, } from "./options.js";
 import { Outgoing } from "./outgoing.js";
 import { PageEvents } from "./page_events.js";
 import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
-import { serverOf } from "./server.js";
+import { askForKey, serverOf } from "./server.js";
 import { throwIfAborted } from "./signal.js";
 import { Writers } from "./writers.js";
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
 const STABLE_MS = 10_000;
 /** A session that has sent something within this share of `limits.idle_timeout_s` is not silent: its network lost it. */
 const SILENCE_SHARE = 0.9;
-/** The statuses of an answer that refuses the key. */
-const REFUSALS = [401, 403];
 /**
  * Opens a session. Resolves when the server has answered with `started`.
  *
@@ -68,8 +66,6 @@ export class Session {
     /** The present connection, also while it opens; undefined during a wait, and after the end. */
     #connection;
     #isStopSent = false;
-    /** What this connection gets of the audio of the one before. */
-    #replay;
     #started;
     /** When this connection got `started`; Infinity before. */
     #startedAtMs = Infinity;
@@ -93,7 +89,6 @@ export class Session {
         this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
         const fromS = [this.#start.resume?.from_s ?? 0].flat();
         this.#continuity = new Continuity(fromS, parts);
-        this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
         this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, Math.min(...fromS));
         this.#sender = new Sender(this.#outgoing);
         this.#backoff = new Backoff(options.resumeTimeoutMs ?? RESUME_TIMEOUT_MS);
@@ -101,7 +96,7 @@ export class Session {
             this.#opening = { resolve, reject };
         });
         options.signal?.addEventListener("abort", this.#onAbort);
-        this.#connect(this.#start);
+        void this.#connect(this.#start);
     }
     /** The server's id of the session: of its newest connection. */
     get id() {
@@ -227,39 +222,42 @@ export class Session {
     [Symbol.asyncIterator]() {
         return this.#events.read();
     }
-    #connect(start) {
+    /** @param replay what this connection gets of the audio of the one before, if there was one. */
+    async #connect(start, replay) {
+        const { apiKey } = this.#options;
         let socket;
         try {
-            socket = this.#server.openSocket();
+            const key = typeof apiKey === "function" ? await askForKey(apiKey, this.#options) : apiKey;
+            if (this.#state === "ended") {
+                return;
+            }
+            socket = this.#server.openSocket(key);
         }
         catch (error) {
-            if (error instanceof UsageError) {
-                this.end(error);
-            }
-            else {
-                this.#onConnectionEnd({ kind: "closed", code: CLOSE_ABNORMAL, reason: "it cannot be opened", cause: error });
-            }
+            this.#onConnectionEnd(error instanceof TuttiError
+                ? { kind: "invalid", error }
+                : { kind: "closed", code: CLOSE_ABNORMAL, reason: "it cannot be opened", cause: error });
             return;
         }
         this.#connection = new Connection(socket, {
             start,
             timeoutMs: this.#options.timeoutMs ?? CONNECT_TIMEOUT_MS,
             probe: this.#server.probe,
-            onStarted: (event) => this.#onStarted(event),
+            onStarted: (event) => this.#onStarted(event, replay),
             onEvent: (event) => this.#onEvent(event),
             onEnd: (end) => this.#onConnectionEnd(end),
         });
     }
-    #onStarted(event) {
+    #onStarted(event, replay) {
         this.#started = event;
         this.#startedAtMs = nowMs();
-        if (this.#state === "connecting") {
+        if (replay === undefined) {
             this.#state = "open";
             this.#opening?.resolve();
         }
         else {
             this.#sender.resume(event.limits, this.#start.endpointing?.max_utterance_s);
-            const { audioFromS, lostUntilS } = this.#replay;
+            const { audioFromS, lostUntilS } = replay;
             this.deliver({ type: "resumed", gap: lostUntilS === undefined ? null : [this.finalUntilS, lostUntilS] });
             this.#continuity.resume(audioFromS, lostUntilS).forEach((each) => this.deliver(each));
             this.#sendWaiting();
@@ -384,16 +382,18 @@ export class Session {
             this.#timer = setTimeout(tryNow, next.waitMs);
         }
     }
+    /**
+     * @param mayBeRefused an attempt has failed, and a WebSocket does not tell whether because of the key. A function gives
+     *   another one.
+     */
     async #reconnect(mayBeRefused) {
-        if (mayBeRefused && REFUSALS.includes((await this.#server.probe()) ?? 0)) {
+        const hasSameKey = typeof this.#options.apiKey !== "function";
+        if (mayBeRefused && hasSameKey && [401, 403].includes((await this.#server.probe()) ?? 0)) {
             this.end(new ConnectError("unauthorized", "the server does not accept the API key any more"));
         }
-        if (this.#state === "ended") {
-            return;
-        }
-        this.#replay = this.#outgoing.rewind(this.finalUntilS);
+        const replay = this.#outgoing.rewind(this.finalUntilS);
         const start = inItsRoom(this.#start, this.#started);
-        this.#connect({ ...start, resume: resumeAt(this.#continuity, this.#replay.audioFromS) });
+        void this.#connect({ ...start, resume: resumeAt(this.#continuity, replay.audioFromS) }, replay);
     }
     /** @internal The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */
     end(error) {

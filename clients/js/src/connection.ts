@@ -1,7 +1,7 @@
 /** One WebSocket connection of a session: sends `start`, checks what comes, and reports its end once. */
 
 import { LONGEST_MS, nowMs } from "./clock.js";
-import { ProtocolError } from "./errors.js";
+import { ProtocolError, type TuttiError } from "./errors.js";
 import {
   type Command,
   type ErrorEvent,
@@ -26,13 +26,14 @@ const STALL_MS = 10_000;
 const QUIET_MS = 15_000;
 
 /** How long a connection may take to open, in milliseconds. */
-const OPEN_TIMEOUT_MS = 10_000;
+export const OPEN_TIMEOUT_MS = 10_000;
 
 /** Why a connection has ended, if the client did not end it. */
 export type End =
   | { readonly kind: "closed"; readonly code: number; readonly reason: string; readonly cause?: unknown }
   | { readonly kind: "failed"; readonly event: ErrorEvent }
-  | { readonly kind: "invalid"; readonly error: ProtocolError }
+  /** The server sent something that is not an event, or the connection did not begin. */
+  | { readonly kind: "invalid"; readonly error: TuttiError }
   /** The connection did not open in time, or `started` did not come. */
   | { readonly kind: "late"; readonly timeoutMs: number };
 

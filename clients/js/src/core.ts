@@ -48,7 +48,7 @@ export type {
 export { transcribeFile } from "./file.js";
 export type { FileEvent, FileOptions, FileProgress, FileSource } from "./file.js";
 export type { BlobLike } from "./form.js";
-export type { ConnectOptions } from "./options.js";
+export type { ApiKey, ConnectOptions } from "./options.js";
 export { record } from "./recording.js";
 export type { Address } from "./server.js";
 export { connect } from "./session.js";

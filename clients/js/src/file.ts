@@ -10,7 +10,8 @@ import { isRecord, parseEvent, parseJson } from "./events.js";
 import type { SegmentEvent, StartOptions, StoppedEvent, UtteranceEvent, WarningEvent } from "./events.js";
 import { type BlobLike, type Form, formOf } from "./form.js";
 import { type Answer, upload } from "./http.js";
-import { type Address, httpUrl, streamUrl } from "./server.js";
+import type { ApiKey } from "./options.js";
+import { type Address, askForKey, httpUrl, streamUrl } from "./server.js";
 import { OwnSignal, type Signal } from "./signal.js";
 
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
@@ -37,8 +38,8 @@ export interface FileProgress {
  * `channel_names` all text comes at the end, and each stretch of one speaker is an utterance.
  */
 export interface FileOptions extends Pick<StartOptions, "model" | "language" | "languages" | "task" | "words" | "prompt" | "hotwords" | "beam_size" | "speakers" | "channel_names"> {
-  /** The API key. */
-  readonly apiKey?: string | undefined;
+  /** The API key, or a function that is asked for it. */
+  readonly apiKey?: ApiKey | undefined;
   /** Cancels the upload and the transcription. */
   readonly signal?: Signal | undefined;
   /** Called whenever there is news. */
@@ -70,10 +71,11 @@ export async function* transcribeFile(
   const answer = new FileAnswer(options);
   let hasBegun = false;
   try {
+    const apiKey = typeof options.apiKey === "function" ? await askForKey(options.apiKey, options) : options.apiKey;
     const response = await upload({
       url: target,
       form: formWith(file, options),
-      headers: options.apiKey === undefined ? {} : { authorization: `Bearer ${options.apiKey}` },
+      headers: apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` },
       signal: limit.signal,
       onUploaded: (share) => progress.onUploaded(share),
     });

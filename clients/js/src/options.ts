@@ -20,12 +20,18 @@ const MIN_RESUME_BUFFER_S = 60;
 /** Default of `resumeTimeoutMs`. */
 export const RESUME_TIMEOUT_MS = 300_000;
 
+/** A key, or a function that is asked for it. It has as long as a connection may take to open. */
+export type ApiKey = string | (() => string | undefined | Promise<string | undefined>);
+
 /** The options of `connect`. */
 export interface ConnectOptions {
   /** The fields of the `start` message, named as on the wire. */
   readonly start?: StartOptions | undefined;
-  /** The API key. It is sent as a subprotocol, because browsers cannot set the headers of a WebSocket. */
-  readonly apiKey?: string | undefined;
+  /**
+   * The API key or client secret. A function is asked for it before each connection, also after a loss: client secrets
+   * are valid for minutes. It is sent as a subprotocol, because browsers cannot set the headers of a WebSocket.
+   */
+  readonly apiKey?: ApiKey | undefined;
   /** Cancels `connect`, and later the session. */
   readonly signal?: Signal | undefined;
   /** How long the server may take to answer with `started`. Default: 40 s. The connection must be open within 10 s. */

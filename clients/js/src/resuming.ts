@@ -32,7 +32,8 @@ export function mayResume(end: End): boolean {
     case "late":
       return true;
     case "invalid":
-      return false;
+      // The application had no key: it may have to ask for one over the network that is lost.
+      return end.error instanceof ConnectError;
   }
 }
 

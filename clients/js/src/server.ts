@@ -1,8 +1,9 @@
 /** The address of a server, its key, and how to reach it. */
 
-import { UsageError } from "./errors.js";
-import type { ConnectOptions } from "./options.js";
-import { within } from "./signal.js";
+import { OPEN_TIMEOUT_MS } from "./connection.js";
+import { ConnectError, UsageError } from "./errors.js";
+import type { ApiKey, ConnectOptions } from "./options.js";
+import { throwIfAborted, within } from "./signal.js";
 import type { Socket } from "./socket.js";
 
 const SUBPROTOCOL = "tutti.v1";
@@ -19,7 +20,8 @@ export type Address = string | { readonly href: string };
 /** What a session needs to connect. */
 export interface Server {
   readonly url: string;
-  readonly openSocket: () => Socket;
+  /** @throws UsageError if the key is malformed. */
+  readonly openSocket: (apiKey: string | undefined) => Socket;
   /**
    * Asks over HTTP whether the server is there and takes the key, which a WebSocket does not tell. Resolves with the
    * status of the answer, 0 if there is none, and undefined where it cannot be asked.
@@ -27,15 +29,32 @@ export interface Server {
   readonly probe: () => Promise<number | undefined>;
 }
 
-/** @throws UsageError if the address or the key is malformed. */
+/** @throws UsageError if the address is malformed. */
 export function serverOf(url: Address, options: ConnectOptions): Server {
   const target = streamUrl(url);
-  const protocols = subprotocols(options.apiKey);
+  const { apiKey, openSocket = openWebSocket } = options;
   return {
     url: target,
-    openSocket: () => (options.openSocket ?? openWebSocket)(target, protocols),
-    probe: () => probe(target, options.apiKey),
+    openSocket: (key) => openSocket(target, subprotocols(key)),
+    probe: () => probe(target, apiKey),
   };
+}
+
+/**
+ * Asks the application for a key.
+ *
+ * @throws ConnectError if it fails, or takes longer than a connection may take to open; AbortedError.
+ */
+export async function askForKey(
+  ask: Extract<ApiKey, () => unknown>,
+  { signal, timeoutMs = Infinity }: Pick<ConnectOptions, "signal" | "timeoutMs">,
+): Promise<string | undefined> {
+  try {
+    return await within(Promise.resolve(ask()), signal, Math.min(timeoutMs, OPEN_TIMEOUT_MS));
+  } catch (error) {
+    throwIfAborted(signal);
+    throw new ConnectError("no_api_key", `apiKey: ${String(error)}`, undefined, error);
+  }
 }
 
 export function streamUrl(url: Address): string {
@@ -82,11 +101,11 @@ function openWebSocket(url: string, protocols: string[]): Socket {
 }
 
 /** Asks whether the server is there and takes the key, as `Server.probe` does. */
-export async function probe(target: string, apiKey: string | undefined): Promise<number | undefined> {
+export async function probe(target: string, apiKey: ApiKey | undefined): Promise<number | undefined> {
   if (typeof fetch === "undefined" || !target.split("?")[0]?.endsWith(STREAM_PATH)) {
     return undefined;
   }
-  const headers: Record<string, string> = apiKey === undefined ? {} : { authorization: `Bearer ${apiKey}` };
+  const headers: Record<string, string> = typeof apiKey === "string" ? { authorization: `Bearer ${apiKey}` } : {};
   // Not `AbortSignal.timeout`, which React Native does not have.
   const answer = within(fetch(httpUrl(target, "/v1/models"), { headers }), undefined, PROBE_TIMEOUT_MS);
   return answer.then(({ status }) => status, () => 0);

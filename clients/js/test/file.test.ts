@@ -155,6 +155,18 @@ test("uploads the file with the options", async () => {
   });
 });
 
+test("asks a function for the key before the upload", async () => {
+  answer = stream(DONE);
+  await collect(transcribeFile(url, bytes, { apiKey: async () => "k" }));
+  expect(request).toEqual({ url: "/v1/audio/transcriptions", authorization: "Bearer k" });
+  const cause = new Error("logged out");
+  const rejected = collect(transcribeFile(url, bytes, { apiKey: () => Promise.reject(cause) }));
+  await expect(rejected).rejects.toMatchObject({ name: "ConnectError", code: "no_api_key", cause });
+  const signal = AbortSignal.abort();
+  const aborted = collect(transcribeFile(url, bytes, { apiKey: () => new Promise(() => {}), signal }));
+  await expect(aborted).rejects.toMatchObject({ name: "AbortedError" });
+});
+
 test.each([
   [{ speakers: { max: 2 } }, { max_speakers: ["2"] }, 0],
   [{ channel_names: ["A", "B"] }, { channel_names: ["A", "B"] }, 1],

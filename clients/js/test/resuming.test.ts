@@ -365,6 +365,72 @@ describe("which ends are resumed", () => {
   });
 });
 
+describe("a session whose key is valid for minutes", () => {
+  /** The server refuses all keys but the newest, also over HTTP. */
+  async function openWith(apiKey: () => string | Promise<string>, options: ConnectOptions = {}): Promise<Session> {
+    fetched.mockResolvedValue(new Response("", { status: 401 }));
+    const openSocket = (_: string, protocols: string[]) => {
+      sockets.push(Object.assign(new FakeSocket(), { protocols }));
+      return socket();
+    };
+    const connecting = connect("http://tutti", { openSocket, apiKey, start: { audio: AUDIO }, ...options });
+    await settle();
+    accept();
+    return connecting;
+  }
+
+  test("resumes with a new one, also after failed attempts", async () => {
+    let nKeys = 0;
+    const session = await openWith(async () => `secret-${++nKeys}`);
+    session.send(bytes(0, 2));
+    lose();
+    await vi.advanceTimersByTimeAsync(250);
+    lose();
+    await vi.advanceTimersByTimeAsync(500);
+    accept();
+    expect(sockets.map(({ protocols }) => protocols[1])).toEqual([1, 2, 3].map((n) => `tutti.key.secret-${n}`));
+    expect([session.isOpen, audioOf(socket())]).toEqual([true, [0, 1]]);
+    session.close();
+  });
+
+  test("asks again when it gets none, as what it has lost may be the network", async () => {
+    const key = vi.fn(async () => "secret");
+    const session = await openWith(key);
+    const { events } = readAll(session);
+    key.mockRejectedValueOnce(new TypeError("Failed to fetch")).mockReturnValueOnce(new Promise(() => {}));
+    lose();
+    await vi.advanceTimersByTimeAsync(250 + 500 + 10_000 + 1000);
+    accept();
+    const reasons = events.map((event) => (event.type === "reconnecting" ? event.reason : event.type));
+    expect(reasons.slice(1, 3)).toEqual(["apiKey: TypeError: Failed to fetch", "apiKey: Error: no answer within 10000 ms"]);
+    expect([sockets.length, session.isOpen]).toEqual([2, true]);
+    session.close();
+  });
+
+  test("ends with the reason when it gets none for too long", async () => {
+    const key = vi.fn(async () => "secret");
+    const { end } = readAll(await openWith(key, { resumeTimeoutMs: 2000 }));
+    const cause = new Error("logged out");
+    key.mockRejectedValue(cause);
+    lose();
+    await vi.advanceTimersByTimeAsync(2000);
+    expect(await end).toMatchObject({ name: "ConnectError", code: "no_api_key", cause });
+  });
+
+  test("opens no connection when it was closed before the key came", async () => {
+    let give: (key: string) => void = () => {};
+    const key = vi.fn((): string | Promise<string> => "secret");
+    const session = await openWith(key);
+    key.mockReturnValue(new Promise<string>((resolve) => (give = resolve)));
+    lose();
+    await vi.advanceTimersByTimeAsync(250);
+    session.close();
+    give("late");
+    await settle();
+    expect([key.mock.calls.length, sockets.length]).toEqual([2, 1]);
+  });
+});
+
 test.each([
   ["audio", (session: Session) => session.send(bytes(2, 1)), [0, 1, 2], ["start"]],
   ["a flush", (session: Session) => session.flush("a"), [0, 1], ["start", "flush"]],

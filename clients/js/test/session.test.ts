@@ -100,6 +100,50 @@ describe("connect", () => {
     expect(apiKey === "" || !String(error).includes(apiKey)).toBe(true);
   });
 
+  test("asks a function for the key", async () => {
+    const connecting = begin({ apiKey: async () => "s3cret" });
+    await socket.isWanted;
+    await Promise.resolve();
+    socket.accept();
+    (await connecting).close();
+    expect(socket.protocols).toEqual(["tutti.v1", "tutti.key.s3cret"]);
+  });
+
+  test.each([new TypeError("Failed to fetch"), "no key today", null])("rejects when there is no key: %s", async (cause) => {
+    const rejects = begin({ apiKey: () => Promise.reject(cause) });
+    await expect(rejects).rejects.toMatchObject({ name: "ConnectError", code: "no_api_key", message: `apiKey: ${cause}`, cause });
+    const throws = begin({
+      apiKey: () => {
+        throw cause;
+      },
+    });
+    await expect(throws).rejects.toMatchObject({ code: "no_api_key", cause });
+    expect(socket.url).toBe("");
+    await expectNothingLeft();
+  });
+
+  test.each([[{}, 10_000], [{ timeoutMs: 500 }, 500]])("waits no longer for the key than for the connection: %j", async (options, limitMs) => {
+    const connecting = begin({ apiKey: () => new Promise(() => {}), ...options });
+    const rejected = expect(connecting).rejects.toThrow(`apiKey: Error: no answer within ${limitMs} ms`);
+    await vi.advanceTimersByTimeAsync(limitMs);
+    await rejected;
+    expect(socket.url).toBe("");
+    await expectNothingLeft();
+  });
+
+  test("rejects on abort while it waits for the key", async () => {
+    const controller = new AbortController();
+    const connecting = begin({ apiKey: () => new Promise(() => {}), signal: controller.signal });
+    controller.abort("changed my mind");
+    await expect(connecting).rejects.toMatchObject({ name: "AbortedError", cause: "changed my mind" });
+    await expectNothingLeft();
+  });
+
+  test("refuses a key of a function that cannot be a subprotocol", async () => {
+    await expect(begin({ apiKey: () => "two words" })).rejects.toMatchObject({ code: "bad_api_key" });
+    await expectNothingLeft();
+  });
+
   test("rejects when the socket has an error, and leaves no listener or timer", async () => {
     const connecting = begin();
     socket.emit("error");

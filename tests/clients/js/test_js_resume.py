@@ -43,8 +43,9 @@ async def stream(arguments: list[str | Path], on_event: OnEvent) -> list[dict[st
     return received
 
 
-async def test_a_session_survives_cuts_in_the_middle_of_speech(tmp_path: Path) -> None:
-    """No word is lost or repeated, and text that was shown as stable stays."""
+@pytest.mark.parametrize("key", ["", "k"], ids=["no-key", "client-secrets"])
+async def test_a_session_survives_cuts_in_the_middle_of_speech(tmp_path: Path, key: str) -> None:
+    """No word is lost or repeated, and text that was shown as stable stays; also when its client secret has ended."""
     require_node()
     audio = tmp_path / "audio.pcm"
     parts = [part for words in UTTERANCES for part in (speech(words), silence(1.0))]
@@ -63,11 +64,11 @@ async def test_a_session_survives_cuts_in_the_middle_of_speech(tmp_path: Path) -
             proxy.drop_connections()
 
     async with (
-        running(make_settings({"port": 0}), FakeTranscriber()) as server,
+        running(make_settings({"port": 0, "api_keys": key}), FakeTranscriber()) as server,
         faulty_proxy(server.http) as proxy,
     ):
         script = Path(__file__).with_name("stream.mjs")
-        received = await stream([script, MODULES, proxy.url, audio, str(SPEED)], cut)
+        received = await stream([script, MODULES, proxy.url, audio, str(SPEED), key], cut)
     gaps = [event["gap"] for event in received if event["type"] == "resumed"]
     assert cuts and gaps == [None] * len(cuts)
     ended = [event for event in received if event["type"] == "utterance"]

@@ -1,6 +1,5 @@
 /** Captions of the microphone: one session from `open` until everything that was said is final. */
 import { connect, openMicrophone, } from "../index.js";
-import { within } from "../signal.js";
 import { explain } from "./refusal.js";
 /** How often a session without audio tells the server that it is still there. Servers wait for a minute by default. */
 const KEEPALIVE_MS = 15_000;
@@ -42,10 +41,9 @@ export class Speaker {
             this.#microphone = microphone;
             microphone.start((samples) => this.#send(samples), (error) => this.#onLost(error), (state) => this.#onMicrophone(state));
             this.#become("connecting");
-            key = await within(Promise.resolve(apiKey()), signal);
             this.#session = await connect(server, {
                 signal,
-                apiKey: key,
+                apiKey: async () => (key = await apiKey()),
                 start: {
                     ...start,
                     audio: { encoding: "pcm_s16le", sample_rate: microphone.sampleRate, channels: 1 },

@@ -10,7 +10,6 @@ import {
   type StartOptions,
   type TuttiError,
 } from "../index.js";
-import { within } from "../signal.js";
 import { explain } from "./refusal.js";
 
 /** How often a session without audio tells the server that it is still there. Servers wait for a minute by default. */
@@ -24,7 +23,7 @@ export type SpeakerState = "asking" | "connecting" | "live" | "finishing";
 /** What a speaker needs. */
 export interface SpeakerOptions {
   readonly server: URL;
-  /** Is asked for each session, when the microphone is open. */
+  /** Is asked for each connection, when the microphone is open. */
   readonly apiKey: () => string | undefined | Promise<string | undefined>;
   readonly start: StartOptions;
   readonly workletUrl: string | undefined;
@@ -81,10 +80,9 @@ export class Speaker {
         (state) => this.#onMicrophone(state),
       );
       this.#become("connecting");
-      key = await within(Promise.resolve(apiKey()), signal);
       this.#session = await connect(server, {
         signal,
-        apiKey: key,
+        apiKey: async () => (key = await apiKey()),
         start: {
           ...start,
           audio: { encoding: "pcm_s16le", sample_rate: microphone.sampleRate, channels: 1 },

@@ -3,7 +3,7 @@
  * of a room.
  */
 
-import { AbortedError, type MicrophoneState, type Notice, type Session, type StartOptions, UsageError } from "../index.js";
+import { AbortedError, type ApiKey, type MicrophoneState, type Notice, type Session, type StartOptions, UsageError } from "../index.js";
 import { CaptionsView, type ViewOptions } from "./captions_view.js";
 import { type CaptionEvent, checkEvent, type RoomEvent } from "./events.js";
 import type { Show } from "./line_view.js";
@@ -63,8 +63,8 @@ const Base = (globalThis.HTMLElement ?? class {}) as typeof HTMLElement;
 export class TuttiCaptions extends Base {
   static readonly observedAttributes: readonly string[] = [...PLACES, ...LOOKS];
 
-  /** The key or client secret for sessions of the microphone, or a function that is asked for one before each session. */
-  declare apiKey: string | (() => string | Promise<string>) | undefined;
+  /** The key or client secret for sessions of the microphone, or a function that is asked for one before each connection. */
+  declare apiKey: ApiKey | undefined;
   /** Fields of `start` for sessions of the microphone, in addition to those that the attributes make. */
   declare startOptions: StartOptions | undefined;
 
