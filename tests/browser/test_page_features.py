@@ -379,6 +379,28 @@ async def test_the_language_of_the_last_visit_is_heard_although_the_model_is_kno
     assert [start["language"] for start in page_server.starts] == [None, "de"]
 
 
+async def test_an_option_that_changes_in_an_outage_waits_until_the_sound_of_it_is_sent(
+    page_server: FakeServer, page: Page
+) -> None:
+    """Sending minutes again takes minutes. What would wait that long for the next session could be too much for it."""
+    await page.open(page_server.url)
+    await page.click("#toggle")
+    await state(page, "live")
+    await page.evaluate("""import("/static/tutti/session.js").then(({Session}) => {
+        Session.prototype.writable = () => new Promise((resolve) => { globalThis.onSent = resolve; });
+    })""")
+    # The page says so when it has no connection.
+    await page.evaluate(f"console.info = () => {{ {CHANGE_LANGUAGE % 'de'} }}")
+    await page_server.close(1012)
+    await page.wait_for("globalThis.onSent")
+    assert [start["language"] for start in page_server.starts] == [None, None]
+    assert not page_server.stopped.is_set()
+    await page.evaluate("onSent()")
+    await page.click("#toggle")
+    await state(page, "done")
+    assert [start["language"] for start in page_server.starts] == [None, None, "de"]
+
+
 async def clear(page: Page) -> None:
     await page.click("#save")
     await page.click("#clear")

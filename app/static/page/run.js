@@ -77,7 +77,7 @@ class Run {
   #isRenewing = false;
   /** Whether the run ends as soon as the next session has the sound that waits for it. */
   #stopsSoon = false;
-  /** Whether the session has no connection at present. */
+  /** Whether the session has no connection at present, or still sends what was kept meanwhile. */
   #isAway = false;
   #keepalive;
 
@@ -221,6 +221,7 @@ class Run {
     noteRoom(room ?? null);
     this.#session = session;
     this.#isRenewing = false;
+    this.#isAway = false;
     // With its token, the same room is asked for.
     this.#options = { ...this.#options, room: room && { name: room.name, token: room.token } };
     this.#feed.attach(session);
@@ -258,14 +259,24 @@ class Run {
       showTrouble("connection", event.attempt === 1 ? { status } : { status, message });
       console.info(`Reconnecting in ${event.retry_in_s} s: ${event.reason}`);
     } else if (event.type === "resumed") {
-      this.#isAway = false;
-      applyOptions();
+      void this.#catchUp();
       showTrouble("connection", undefined);
       if (event.gap !== null) {
         text.addGap(event.gap);
       }
     } else if (event.type === "warning" || event.type === "error") {
       warn(event);
+    }
+  }
+
+  /** What was kept of an outage is sent no faster than the server allows, and the next session would wait for all of it. */
+  async #catchUp() {
+    try {
+      await this.#session.writable();
+      this.#isAway = false;
+      applyOptions();
+    } catch {
+      // The session has ended, and its loop tells why.
     }
   }
 
