@@ -29,7 +29,7 @@ export class Captions {
                 const line = { utterance, channel, start_s, end_s, text, uncovered };
                 const captions = this.#channel(channel);
                 captions.open = captions.open.filter((open) => open.utterance !== utterance);
-                captions.lines.push(line);
+                captions.lines = [...captions.lines, line];
                 return line;
             }
             default:

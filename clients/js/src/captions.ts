@@ -31,7 +31,7 @@ export interface OpenLine {
   readonly tail: string;
 }
 
-/** The lines of one channel. */
+/** The lines of one channel. Each change makes a new list, as interfaces that compare lists need it. */
 export interface ChannelCaptions {
   /** In the order in which they ended. */
   readonly lines: readonly Line[];
@@ -73,7 +73,7 @@ export class Captions {
         const line: Line = { utterance, channel, start_s, end_s, text, uncovered };
         const captions = this.#channel(channel);
         captions.open = captions.open.filter((open) => open.utterance !== utterance);
-        captions.lines.push(line);
+        captions.lines = [...captions.lines, line];
         return line;
       }
       default:

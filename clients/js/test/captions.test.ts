@@ -28,6 +28,15 @@ test("an utterance goes from tail to stable to segments to one final line", () =
   });
 });
 
+test("a line that ends makes a new list: lists of React Native draw no other", () => {
+  const captions = new Captions();
+  apply(captions, "utterance", { text: "One." });
+  const before = captions.channels.get(0)?.lines;
+  apply(captions, "utterance", { utterance: 1, text: "Two." });
+  expect(before).toMatchObject([{ text: "One." }]);
+  expect(captions.channels.get(0)?.lines).toMatchObject([{ text: "One." }, { text: "Two." }]);
+});
+
 test("a segment leaves the stable text after it in place", () => {
   const captions = new Captions();
   apply(captions, "interim", { stable: "One. Two", tail: " tree" });
