@@ -17,15 +17,13 @@ OPENAI_NAME = "whisper-1"
 
 async def list_models(request: Request) -> Response:
     """The list of models: an entry for each name of each model, its own first; the first model is the default."""
-    service: Service = request.app.state.service
-    authorized(service.access.known_client(header_key(request.headers)))
+    service = await _admitted(request)
     return JSONResponse({"object": "list", "data": [_model(service, *each) for each in _names(service).items()]})
 
 
 async def retrieve_model(request: Request) -> Response:
     """A model, by a name in the list."""
-    service: Service = request.app.state.service
-    authorized(service.access.known_client(header_key(request.headers)))
+    service = await _admitted(request)
     name = request.path_params["name"]
     names = _names(service)
     if name not in names:
@@ -33,6 +31,15 @@ async def retrieve_model(request: Request) -> Response:
         message = f"model: expected {' or '.join(names)}{of_one}, got {shorten(name)}"
         raise RequestError(404, message, "model", "model_not_found")
     return JSONResponse(_model(service, name, names[name]))
+
+
+async def _admitted(request: Request) -> Service:
+    """The service, for a client with a key of any scope, or with a client secret: SDKs ask here whether it is valid."""
+    service: Service = request.app.state.service
+    credential = header_key(request.headers)
+    is_secret = service.access.client_secret(credential) is not None
+    authorized(await service.access.live_client(credential) if is_secret else service.access.known_client(credential))
+    return service
 
 
 def _names(service: Service) -> dict[str, api.ModelCard]:

@@ -161,7 +161,10 @@ SESSION = {"type": "transcription", "audio": {"input": {"transcription": {"langu
 
 @supported(DIALECT, "POST /v1/realtime/client_secrets")
 async def test_a_client_secret_opens_sessions_that_are_set_as_it_says(serve: Serve) -> None:
-    """As key and as subprotocol, for this and for the native protocol, and for nothing else."""
+    """As key and as subprotocol, for this and for the native protocol. Else it only lists the models.
+
+    Our JavaScript client asks for these, to see whether it was refused because of the secret.
+    """
     server = await serve(api_keys="k,k2")
     response = await post(server, "client_secrets", {"session": SESSION, "expires_after": {"seconds": 30}}, "k2")
     body = response.json()
@@ -181,6 +184,12 @@ async def test_a_client_secret_opens_sessions_that_are_set_as_it_says(serve: Ser
         await socket.send('{"type": "start"}')
         assert (await told(socket))["type"] == "started"
     assert (await post(server, "client_secrets", {}, body["value"])).status_code == 401
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {body['value']}"}) as client:
+        assert (await client.get(f"{server.http}/v1/models/whisper-1")).status_code == 200
+        secret = server.service.access.client_secret(body["value"])
+        assert secret
+        await server.service.access.withdrawals.withdraw(secret)
+        assert (await client.get(f"{server.http}/v1/models")).status_code == 401
 
 
 @supported(DIALECT, "POST /v1/realtime/transcription_sessions (older shape)")
