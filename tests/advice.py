@@ -28,6 +28,33 @@ N_LARGEST = 10
 """How many of each kind are listed."""
 PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 """The words of an identifier."""
+RETIRED_PARTS = {
+    "nobody": "padding slot",
+    "passes": "forward pass",
+    "looks": "attention weights",
+    "watched": "attention weights",
+    "loops": "repetition",
+    "told": "control message",
+    "asked": "request",
+    "said": "text",
+    "heard": "received, decoded",
+}
+"""Parts of identifiers that are retired, and what to write instead."""
+RETIRED_PHRASES = {
+    "nobody": "no one, nothing, or the subject that is meant",
+    "goes round in circles": "repetition",
+    "go round in circles": "repetition",
+    "is told": "is notified, receives",
+    "are told": "are notified, receive",
+    "what is said": "text, message",
+    "speech filter": "hallucination filter",
+    "so many": "a number with a name",
+    "who comes": "the subject",
+    "led astray": "misled",
+    "let go": "dropped",
+    "as may be": "a number with a name",
+}
+"""The same of docstrings and comments."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -55,15 +82,6 @@ def _attributes(node: ast.ClassDef) -> set[str]:
     }
 
 
-def retired() -> tuple[set[str], list[str]]:
-    """Parts of identifiers, and phrases of texts, from the table of the glossary."""
-    table = (REPOSITORY / "docs/glossary.md").read_text().split("## Retired words")[1]
-    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]
-    entries = [entry.strip() for cell in cells for entry in cell.split(",")]
-    parts = {entry.strip("`") for entry in entries if entry.startswith("`")}
-    return parts, [entry for entry in entries if entry and not entry.startswith("`")]
-
-
 def identifiers(source: str) -> Iterator[tuple[int, str]]:
     """The names that a file gives: to functions, classes, parameters and variables."""
     for node in ast.walk(ast.parse(source)):
@@ -88,18 +106,20 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
-def retired_in(source: str, parts: set[str], phrases: list[str]) -> list[tuple[int, str]]:
-    """Where a file uses retired words: line and word."""
-    names = [
-        (line, name) for line, name in identifiers(source) if parts & {part.lower() for part in PARTS.findall(name)}
-    ]
-    pattern = re.compile(r"\b(" + "|".join(map(re.escape, phrases)) + r")\b", re.IGNORECASE)
-    return sorted(names + [(line, found[0]) for line, text in prose(source) if (found := pattern.search(text))])
+def retired_in(source: str) -> Iterator[tuple[int, str, str]]:
+    """Where a file uses retired words: line, word, and what to write instead."""
+    for line, name in identifiers(source):
+        for part in PARTS.findall(name):
+            if instead := RETIRED_PARTS.get(part.lower()):
+                yield line, name, instead
+    pattern = re.compile(r"\b(" + "|".join(map(re.escape, RETIRED_PHRASES)) + r")\b", re.IGNORECASE)
+    for line, text in prose(source):
+        if found := pattern.search(text):
+            yield line, found[0], RETIRED_PHRASES[found[0].lower()]
 
 
 def main(folders: tuple[str, ...]) -> None:
     """Print the advice on these folders."""
-    parts, phrases = retired()
     counted: dict[str, list[tuple[int, str]]] = {}
     words = []
     for folder in folders:
@@ -110,7 +130,7 @@ def main(folders: tuple[str, ...]) -> None:
             counted.setdefault("lines of a file", []).append((source.count("\n"), name))
             for kind, what, number in sizes(source):
                 counted.setdefault(kind, []).append((number, f"{name}:{what}"))
-            words += [f"{name}:{line}: {word}" for line, word in retired_in(source, parts, phrases)]
+            words += [f"{name}:{line}: {word}: {instead}" for line, word, instead in sorted(retired_in(source))]
     for kind, found in counted.items():
         print(
             f"Most {kind}:",
