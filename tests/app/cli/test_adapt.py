@@ -78,10 +78,16 @@ def test_a_folder_without_audio_is_an_error(tmp_path: Path) -> None:
         (["--held-out-audio", "AROUND"], "expected a folder apart from --audio"),
         (["--audio", "nowhere"], "nowhere: expected a folder with recordings, found none of this name"),
         (["--held-out-audio", "nowhere"], "nowhere: expected a folder with recordings, found none of this name"),
-        (["--output", "FULL"], "expected no such folder, or an empty one; it exists"),
-        (["--resume"], "expected the work of an interrupted run"),
-        (["--languages", "en,xx"], "languages: expected some of"),
-        ([], "expected a folder with audio files"),
+        *(
+            # The checks that follow are those of the engine, which needs torch.
+            pytest.param(changes, message, marks=(pytest.mark.default, pytest.mark.torch))
+            for changes, message in (
+                (["--output", "FULL"], "expected no such folder, or an empty one; it exists"),
+                (["--resume"], "expected the work of an interrupted run"),
+                (["--languages", "en,xx"], "languages: expected some of"),
+                ([], "expected a folder with audio files"),
+            )
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named(changes: list[str], message: str, tmp_path: Path) -> None:
