@@ -91,8 +91,12 @@ async def test_a_stop_of_all_gateways_delivers_the_last_texts_at_each(
     serve: Serve, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gateway of a subscriber and of a reader has no session of its own, and waits for the others all the same."""
-    for name in ("call_subscribers", "room_hub"):
-        monkeypatch.setattr(f"tutti_server.app.publish.{name}.LEAVE_S", 0.3)
+
+    def let_leave(seconds: float) -> None:
+        for name in ("call_subscribers", "room_hub"):
+            monkeypatch.setattr(f"tutti_server.app.publish.{name}.LEAVE_S", seconds)
+
+    let_leave(0.3)
     counts = np.zeros((2, N_COUNTS), np.int64)
     shares = [SharedState(n_gateways=2, counter=AdmissionCounter(counts, number)) for number in range(2)]
     transcriber = FakeTranscriber(holds=True)
@@ -118,6 +122,7 @@ async def test_a_stop_of_all_gateways_delivers_the_last_texts_at_each(
                 await asyncio.sleep(0)
         # Longer than the gateway of the listeners would wait if it knew of no session elsewhere.
         await asyncio.sleep(0.7)
+        let_leave(10.0)
         transcriber.release()
         assert texts(heard := await hear_all(listener), 0) == [said([1, 2])]
         assert heard[-1]["type"] == "call_ended"
