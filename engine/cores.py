@@ -35,7 +35,7 @@ def cpu_quota(cgroups: Path, own_cgroup: Path) -> float:
     except OSError:
         return math.inf
     name = next((line.removeprefix("0::").strip("/") for line in lines if line.startswith("0::")), "")
-    # The name may be that of the host, of which the container sees only its own part.
+    # The path may be that of the host, while a container mounts its own cgroup alone.
     folders = [cgroups / name, *(cgroups / name).parents]
     return min((_quota(folder / "cpu.max") for folder in folders if folder.is_relative_to(cgroups)), default=math.inf)
 

@@ -237,7 +237,7 @@ class Admission:
         finished = asyncio.Event()
 
         async def watch() -> None:
-            while self._counter.total("sessions") > 0:  # noqa: ASYNC110  # shared memory wakes nobody
+            while self._counter.total("sessions") > 0:  # noqa: ASYNC110  # shared memory has no events
                 await asyncio.sleep(OTHERS_PERIOD_S)
             finished.set()
 

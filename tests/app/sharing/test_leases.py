@@ -36,7 +36,7 @@ async def test_a_lease_whose_release_is_cut_off_is_given_back_again() -> None:
 
 
 class LateStore(LocalStore):
-    """Is slow to renew leases, once it is told to be, and quick to release them."""
+    """Is slow to renew leases while `is_late` is set, and quick to release them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -31,7 +31,7 @@ CASES: list[dict[str, Any]] = json.loads((WIRE / "resume.json").read_text())
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_golden_cases(case: dict[str, Any]) -> None:
-    """The events of each connection become those that the program receives, which are the same without `delivered`."""
+    """The program receives the events of `delivered`; without these, the events of the connection."""
     continuity = Continuity(tuple(case["from_s"]), tuple(case.get("translate", ())))
     for number, connection in enumerate(case["connections"]):
         delivered: list[Event] = []
