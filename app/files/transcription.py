@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from tutti_server.app.errors import CLOSE_DONE, MediaError, SessionError
 from tutti_server.app.files.transcription_options import DEFAULT_OPTIONS, TranscriptionOptions
 from tutti_server.app.media.pcm import Samples
@@ -96,9 +98,9 @@ async def _feed(
         await driver.room()
         if session.is_closed:
             break
-        data = piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()
+        data = memoryview(piece if isinstance(piece, bytes) else np.ascontiguousarray(piece, "<f4").data).cast("B")
         for at in range(0, len(data), session.bytes_per_s * PIECE_S):
-            await driver.receive_audio(data[at : at + session.bytes_per_s * PIECE_S])
+            await driver.receive_audio(bytes(data[at : at + session.bytes_per_s * PIECE_S]))
             outcome.advance(min(session.acknowledged()))
     driver.receive(commands.Stop())
 

@@ -29,7 +29,7 @@ from tutti_server.app.session.speech.endpointing import (
     SpeechEnded,
     UpcomingFrames,
 )
-from tutti_server.app.session.speech.window_cutting import find_cut, find_cut_of_filled
+from tutti_server.app.session.speech.window_cutting import LONG_WINDOW_SAMPLES, find_cut, find_cut_of_filled
 from tutti_server.app.session.text.language_choice import ChannelLanguage, UtteranceLanguage
 from tutti_server.app.session.text.stabilizer import Stabilizer
 from tutti_server.engine.api import SAMPLE_RATE
@@ -162,11 +162,14 @@ class Channel:
         self.earlier.submit()
         if self._buffer.end < self._endpointer.position:
             self.earlier.forget_before(self._buffer.end)
-        while self._buffer.end - (position := self._endpointer.position) >= FRAME_SAMPLES:
-            frame = self._buffer.view(position, position + FRAME_SAMPLES)
-            change = self._endpointer.push(frame)
-            if position >= self._done_until:
-                self._session.hear(position, frame, self._endpointer.voiced_until == self._endpointer.position)
+        endpointer, first = self._endpointer, self._endpointer.position
+        n_frames = max(self._buffer.end - first, 0) // FRAME_SAMPLES
+        frames = self._buffer.view(first, first + n_frames * FRAME_SAMPLES) if n_frames else NO_SAMPLES
+        for at in range(0, n_frames * FRAME_SAMPLES, FRAME_SAMPLES):
+            frame = frames[at : at + FRAME_SAMPLES]
+            change = endpointer.push(frame)
+            if first + at >= self._done_until:
+                self._session.hear(first + at, frame, endpointer.voiced_until == endpointer.position)
             self._on_frame(change)
 
     def flush(self, flush_id: events.FlushId | None = None) -> None:
@@ -229,7 +232,7 @@ class Channel:
 
     def _on_frame(self, change: SpeechBegan | SpeechEnded | None) -> None:
         """Act on a frame, after which speech may have begun or ended."""
-        position = self.position
+        position = self._endpointer.position
         if position <= self._done_until:
             # An utterance of the earlier session ended where this one goes on.
             if position + FRAME_SAMPLES > self._done_until:
@@ -250,7 +253,7 @@ class Channel:
                 assert_never(change)
         if self._open:
             self._open.extend_speech(self._endpointer.speech_until)
-            cut = _find_cut(self._open, self._options, self._endpointer, self._buffer)
+            cut = self._find_cut(self._open, position)
             if cut is not None:
                 self._cut_window(self._open, cut)
         if not self._open:
@@ -380,7 +383,7 @@ class Channel:
         Its text is decoded from the audio before `audio_end`, or from all of it.
         """
         is_discarded, audio_end = kind is WindowKind.DISCARDED, end if audio_end is None else audio_end
-        samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, audio_end).copy()
+        samples = NO_SAMPLES if is_discarded else self._buffer.view(window.start, audio_end)
         self._last_cut = end
         self._buffer.forget_before(end)
         ended = window.end(end, samples, kind, is_last)
@@ -393,17 +396,17 @@ class Channel:
         """The kind of a window that ends now and is not discarded."""
         return WindowKind.FORCED if self._options.is_manual else WindowKind.DETECTED
 
-
-def _find_cut(window: OpenWindow, options: ChannelOptions, endpointer: Endpointer, buffer: SampleBuffer) -> int | None:
-    """The position at which the open window is cut now, if it is."""
-    end = min(endpointer.position, buffer.end)
-    if options.config.fills_windows:
-        return find_cut_of_filled(window.start, end, window.speech, buffer.view)
-    return find_cut(
-        start=window.start,
-        end=end,
-        pause_samples=endpointer.pause_samples,
-        silence_ms=options.start.endpointing.silence_ms,
-        stable_until=window.stabilizer.stable_until,
-        view=buffer.view,
-    )
+    def _find_cut(self, window: OpenWindow, position: int) -> int | None:
+        """The position at which the open window is cut now, after the frame that ends at `position`, if it is."""
+        if position - window.start <= LONG_WINDOW_SAMPLES:
+            return None
+        if self._options.config.fills_windows:
+            return find_cut_of_filled(window.start, position, window.speech, self._buffer.view)
+        return find_cut(
+            start=window.start,
+            end=position,
+            pause_samples=self._endpointer.pause_samples,
+            silence_ms=self._options.start.endpointing.silence_ms,
+            stable_until=window.stabilizer.stable_until,
+            view=self._buffer.view,
+        )

@@ -49,7 +49,7 @@ class EarlierAudio:
             waiting = self._waiting.popleft()
             start, end = waiting.span
             is_here = buffer.start <= start + ROUNDING_SAMPLES and buffer.start < end <= buffer.end
-            samples = buffer.view(max(start, buffer.start), end).copy() if is_here else None
+            samples = buffer.view(max(start, buffer.start), end) if is_here else None
             self._translations.translate_audio(waiting.id, samples, waiting.language)
 
     def forget_before(self, position: int) -> None:

@@ -85,7 +85,7 @@ class Interims:
         options = window.utterance.language.channel.for_interim(options, window.speech_s, stabilizer.language)
         has_words = window.utterance.options.start.interim_words
         options = replace(options, attention_times=stabilizer.needs_attention, word_times=has_words)
-        samples = self._buffer.view(window.start, position).copy()
+        samples = self._buffer.view(window.start, position)
         self._replaced = self._newest.request if self._newest else None
         request = self._session.submit(self, RequestKind.INTERIM, samples, options, window.utterance.number)
         self._newest = _Newest(request, position)

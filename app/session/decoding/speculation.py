@@ -218,7 +218,7 @@ class Speculations:
         if self._interims:
             self._interims.give_way(self._endpointer.position)
             options = replace(options, attention_times=window.stabilizer.needs_attention)
-        samples = self._buffer.view(window.start, audio_end).copy()
+        samples = self._buffer.view(window.start, audio_end)
         if self._current:
             self._forget_translation(self._current)
         request = self._session.submit(self, RequestKind.SPECULATIVE, samples, options, window.utterance.number)

@@ -37,6 +37,7 @@ SPEECH_VOICED = 3
 """Speech goes on while this many of the last `SPEECH_WINDOW` frames are voiced."""
 PCM_16 = np.dtype("<i2")
 """The samples that the WebRTC detector takes."""
+FULL_SCALE = np.float32(32767)
 
 MEMORY_FRAMES = 300
 """How many of the last frames a renewed WebRTC detector processes first (6 s).
@@ -81,26 +82,36 @@ class WebRtcDetector:
         """Make a detector; `set_threshold` explains the threshold."""
         self._default_threshold = threshold
         self._aggressiveness = aggressiveness(threshold)
-        self._vad = webrtcvad.Vad(self._aggressiveness)
+        self._vad: webrtcvad.Vad | None = None
+        """`None` before the next frame is the first one after a renewal, or the very first."""
+        self._scaled = np.empty(FRAME_SAMPLES, np.float32)
         self._memory: deque[bytes] = deque(maxlen=MEMORY_FRAMES)
         """The last frames, as the library takes them."""
 
     def set_threshold(self, threshold: float | None) -> None:
         """Change how sure the detector must be of speech, 0 to 1, in the four steps that it knows."""
         self._aggressiveness = aggressiveness(self._default_threshold if threshold is None else threshold)
-        self._vad.set_mode(self._aggressiveness)
+        if self._vad:
+            self._vad.set_mode(self._aggressiveness)
 
     def is_speech(self, frame: Samples) -> bool:
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
-        pcm = (frame * 32767).astype(PCM_16).tobytes()
+        np.multiply(frame, FULL_SCALE, self._scaled)
+        pcm = self._scaled.astype(PCM_16).tobytes()
+        vad = self._vad or self._renewed()
         self._memory.append(pcm)
-        return bool(self._vad.is_speech(pcm, SAMPLE_RATE))
+        return bool(vad.is_speech(pcm, SAMPLE_RATE))
 
     def renew(self) -> None:
         """Decide from now on as a new detector that has processed the last `memory_samples`, and nothing before."""
-        self._vad = webrtcvad.Vad(self._aggressiveness)
+        # The next frame begins it: none may come, as at the end of a recording.
+        self._vad = None
+
+    def _renewed(self) -> webrtcvad.Vad:
+        self._vad = vad = webrtcvad.Vad(self._aggressiveness)
         for pcm in self._memory:
-            self._vad.is_speech(pcm, SAMPLE_RATE)
+            vad.is_speech(pcm, SAMPLE_RATE)
+        return vad
 
 
 def aggressiveness(threshold: float) -> int:

@@ -56,10 +56,11 @@ class Loudness:
             self._least = energy
         elif energy > self._most:
             self._most = energy
-        least, most = min(self._least, self._floor), max(self._most, self._peak)
+        least = self._least if self._least < self._floor else self._floor
+        most = self._most if self._most > self._peak else self._peak
         self._n_frames += 1
         if self._n_frames == BLOCK_FRAMES:
             self._blocks.append((self._least, self._most))
             self._floor, self._peak = min(low for low, _ in self._blocks), max(high for _, high in self._blocks)
             self._n_frames = 0
-        return energy <= most * SPEECH_FACTOR and energy <= max(least * FLOOR_FACTOR, most * PEAK_FACTOR)
+        return energy <= most * SPEECH_FACTOR and (energy <= least * FLOOR_FACTOR or energy <= most * PEAK_FACTOR)

@@ -28,8 +28,12 @@ def test_companded_values_are_those_of_g711(encoding: Encoding, values: dict[int
 
 def test_floats_are_clipped_and_never_infinite() -> None:
     """NaN becomes silence, because it must not reach the model."""
-    data = np.array([0.5, 2.0, -3.0, np.nan, np.inf, -np.inf], dtype="<f4").tobytes()
-    assert decode_samples(data, "pcm_f32le").tolist() == [0.5, 1.0, -1.0, 0.0, 1.0, -1.0]
+    values = np.array([0.5, 2.0, -3.0, np.nan, np.inf, -np.inf], dtype="<f4")
+    expected = [0.5, 1.0, -1.0, 0.0, 1.0, -1.0]
+    assert decode_samples(values.tobytes(), "pcm_f32le").tolist() == expected
+    # Each alone, too, beside a value that is as it should be.
+    for value, own in zip(values, expected, strict=True):
+        assert decode_samples(np.array([0.25, value], "<f4").tobytes(), "pcm_f32le").tolist() == [0.25, own]
 
 
 @given(
@@ -78,8 +82,9 @@ def test_draining_loses_no_time(sample_rate: int, parts: list[int]) -> None:
 
 @given(sizes=st.lists(st.integers(0, 5000), max_size=30), keep=st.integers(0, 8000))
 def test_the_buffer_keeps_what_was_not_forgotten(sizes: list[int], keep: int) -> None:
-    """Positions are those of the whole stream, however much is forgotten."""
+    """Positions are those of the whole stream, however much is forgotten; views keep what they showed."""
     buffer, stream = SampleBuffer(), np.zeros(0, dtype=np.float32)
+    views = list[tuple[Samples, Samples]]()
     for size in sizes:
         piece = np.arange(len(stream), len(stream) + size, dtype=np.float32)
         stream = np.concatenate((stream, piece))
@@ -87,4 +92,7 @@ def test_the_buffer_keeps_what_was_not_forgotten(sizes: list[int], keep: int) ->
         assert buffer.end == len(stream)
         buffer.forget_before(buffer.end - keep)
         np.testing.assert_array_equal(buffer.view(buffer.start, buffer.end), stream[buffer.start :])
+        views.append((buffer.view(buffer.start, buffer.end), stream[buffer.start :]))
     assert buffer.end - buffer.start <= max(keep, 0)
+    for view, samples in views:
+        np.testing.assert_array_equal(view, samples)
