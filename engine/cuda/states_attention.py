@@ -124,8 +124,8 @@ class StatesKernel:
             n_tokens: tokens of each row.
             partials: `(rows * n_tokens, splits, heads, width)`: the weighted mean of the states of each split. Those of
                 splits without states are not written.
-            stats: `(rows * n_tokens, splits, heads, 2)` float32: a split's largest score, in powers of two, and the sum
-                of its weights.
+            stats: `(rows * n_tokens, splits, heads, 2)` float32: the score whose weight is 1 in a split, in powers of
+                two and nearly the largest, and the sum of its weights.
         """
         states = states_of(self._cache)
         tensors = (queries, states, slots, self._cache.lengths, partials, stats)

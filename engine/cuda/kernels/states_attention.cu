@@ -32,6 +32,7 @@ constexpr int SCORE_PITCH = TILE + 4;             // floats between heads
 constexpr int SCORE_FLOATS = PADDED_HEADS * SCORE_PITCH;  // of one warp
 constexpr int WEIGHT_PITCH = TILE + 8;            // 16-bit numbers between heads
 constexpr float LOWEST = -1e30f;
+constexpr float HEADROOM = 8.0f;                  // how far scores, in powers of two, may lie above those weighed with
 
 static_assert(PART % 16 == 0 && WARPS * PART == D, "a warp has blocks of 16 numbers");
 static_assert(HEADS <= 2 * WARPS && WARPS % 4 == 0, "half a warp computes the softmax of a head");
@@ -44,7 +45,7 @@ struct Arguments {
     const i64 *slots;    // (rows)
     const int *lengths;  // encoder states of each slot
     u16 *partials;       // (rows * n_tokens, SPLITS, HEADS, D): the weighted mean of each split
-    float *stats;        // (rows * n_tokens, SPLITS, HEADS, 2): the largest score, and the sum of weights
+    float *stats;        // (rows * n_tokens, SPLITS, HEADS, 2): what the weights are relative to, and their sum
     int n_tokens, n_states;
     float scale;
 };
@@ -224,8 +225,8 @@ struct Block {
         const bool exists = begin + index * TILE + state < end;
         const float all = (parts[0] + parts[1]) + (parts[2] + parts[3]);
         const float score = exists ? all * scale : LOWEST;
-        const float before = peak;
-        peak = fmaxf(peak, largest(score));
+        const float before = peak, top = largest(score);
+        if (top > peak + HEADROOM) peak = top;
         const float weight = exists ? power_of_2(score - peak) : 0.0f, shrink = power_of_2(before - peak);
         weight_sum = weight_sum * shrink + total(weight);
         if (head < HEADS) {

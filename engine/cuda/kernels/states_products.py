@@ -137,7 +137,8 @@ def values_of_states(
 
     Args:
         partials: `(rows * n_tokens, splits, heads, width)`: the weighted mean of the states of each split.
-        stats: `(rows * n_tokens, splits, heads, 2)` float32: the largest score of a split, and the sum of its weights.
+        stats: `(rows * n_tokens, splits, heads, 2)` float32: the score whose weight is 1 in a split, and the sum of its
+            weights.
         weight: `(2 * width, width)`: the weights of keys, then those of values.
         bias: `(2 * width,)`, in the same order.
         slots: `(rows,)`: the slot of each row.

@@ -222,7 +222,9 @@ def test_the_kernel_computes_what_it_should(name: str, dtype: torch.dtype) -> No
         assert torch.equal(found.isnan(), expected.isnan())
         difference = (found.float() - expected.float()).nan_to_num()
         assert float(difference.norm() / expected.float().nan_to_num().norm()) < 2e-3
-        torch.testing.assert_close(found_stats, expected_stats, atol=1e-3, rtol=1e-3, equal_nan=True)
+        # A peak need not be the largest score, but the sum of weights goes with it.
+        ours, theirs = (stats[..., 0] + stats[..., 1].log2() for stats in (found_stats, expected_stats))
+        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-3, equal_nan=True)
 
 
 @pytest.mark.gpu
