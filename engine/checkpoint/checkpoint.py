@@ -138,15 +138,15 @@ def read_checkpoint(name: str) -> Checkpoint:
     path = find_checkpoint(name)
     try:
         contents = _read_contents(path)
+        model, tokenizer = _model_config(contents.config, path), contents.tokenizer
+        _check_features(path, model)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error}") from error
-    model, tokenizer = _model_config(contents.config, path), contents.tokenizer
     if tokenizer.first_timestamp >= model.vocab_size:
         raise CheckpointError(
             f"{path}: tokenizer and sizes disagree: expected vocab_size above {tokenizer.first_timestamp}, "
             f"the id of the first timestamp, got {model.vocab_size}"
         )
-    _check_features(path, model)
     return Checkpoint(
         name=name if local_path(name) else full_name(name),
         path=path,

@@ -31,7 +31,8 @@ def load_model(
         int8_part: the part whose weights are brought into 8 bits then.
 
     Raises:
-        CheckpointError: weights are missing, left over, or have other shapes than config.json says. It names them.
+        CheckpointError: weights are missing, left over, or have other shapes than config.json says. It names them. Or a
+            file cannot be read.
     """
     model = outline(checkpoint.model)
     if checkpoint.path is None:
@@ -39,7 +40,10 @@ def load_model(
         fill(model)
         shape_output(model, checkpoint.tokenizer)
     else:
-        published = {name.removeprefix("model."): weight for name, weight in checkpoint.weights().items()}
+        try:
+            published = {name.removeprefix("model."): weight for name, weight in checkpoint.weights().items()}
+        except OSError as error:
+            raise CheckpointError(f"{checkpoint.path}: cannot be read: {error}") from error
         # Sizes that the weights do not have must not take memory.
         _check(model, checkpoint, published)
         _load(allocate(model, device, dtype), checkpoint, published)

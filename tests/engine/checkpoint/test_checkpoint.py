@@ -174,6 +174,12 @@ def break_json(folder: Path) -> None:
     (folder / "config.json").write_text("{")
 
 
+def make_unreadable(file: Path) -> None:
+    """Put a folder in its place: whoever runs the tests may read every file."""
+    file.unlink(missing_ok=True)
+    file.mkdir()
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -244,6 +250,8 @@ def break_json(folder: Path) -> None:
         (lambda folder: (folder / "tokenizer.json").unlink(), r"expected tokenizer\.json, or vocab\.json"),
         (lambda folder: (folder / "model.safetensors").unlink(), "got no weights"),
         (lambda folder: (folder / "model.safetensors").write_bytes(b"12345678"), "expected readable weights"),
+        (lambda folder: make_unreadable(folder / "model.safetensors"), r"cannot be read: .*model\.safetensors"),
+        (lambda folder: make_unreadable(folder / "preprocessor_config.json"), r"cannot be read: .*preprocessor_config"),
         (lambda folder: edit_json(folder / "config.json", encoder_ffn_dim=100), r"weights wrong: .*fc1\.weight"),
         (lambda folder: edit_json(folder / "config.json", decoder_layers=3), r"missing: decoder\.layers\.2\."),
         (lambda folder: edit_json(folder / "config.json", encoder_layers=1), r"left over: encoder\.layers\.1\..* more"),
