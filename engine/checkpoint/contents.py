@@ -12,6 +12,8 @@ from tutti_server.engine.errors import CheckpointError
 
 BLOCK_NUMBERS = 1 << 20
 """The most numbers of a weight that are read at a time, unless a row has more. They are 4 MB in float32."""
+MAX_NAME_BYTES = 256
+"""The longest name of a weight in a binary file. A longer one is a sign of damage, and an error would be full of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tutti_server.engine.checkpoint import openai
-from tutti_server.engine.checkpoint.contents import BinaryFile, Contents, Weight
+from tutti_server.engine.checkpoint.contents import MAX_NAME_BYTES, BinaryFile, Contents, Weight
 from tutti_server.engine.checkpoint.layout import read_json, read_json_list
 from tutti_server.engine.checkpoint.tokenizer import Tokenizer, token_bytes
 from tutti_server.engine.errors import CheckpointError
@@ -155,7 +155,10 @@ def _read_variable(file: BinaryFile) -> tuple[str, _Variable]:
 
 def _text(file: BinaryFile) -> str:
     """A text with its length before it and a zero at its end."""
-    return file.bytes(file.number("H", "a length"), "a name")[:-1].decode(errors="replace")
+    n_bytes = file.number("H", "a length")
+    if not 0 < n_bytes <= MAX_NAME_BYTES:
+        raise CheckpointError(f"{file.path}: expected a name of 1 to {MAX_NAME_BYTES} bytes, got one of {n_bytes}")
+    return file.bytes(n_bytes, "a name")[:-1].decode(errors="replace")
 
 
 def _number(path: Path, variables: Mapping[str, _Variable], name: str) -> int:

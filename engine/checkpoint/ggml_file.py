@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tutti_server.engine.checkpoint import openai
-from tutti_server.engine.checkpoint.contents import BinaryFile, Contents, Weight
+from tutti_server.engine.checkpoint.contents import MAX_NAME_BYTES, BinaryFile, Contents, Weight
 from tutti_server.engine.checkpoint.layout import GGML_WEIGHTS, read_json
 from tutti_server.engine.checkpoint.tokenizer import Tokenizer
 from tutti_server.engine.errors import CheckpointError
@@ -27,7 +27,6 @@ _QUANTIZATION_VERSION = 2
 _VERSION_FACTOR = 1_000
 """The version of the blocks is this many times in the number that names the type of the file."""
 _MAX_DIMENSIONS = 4
-_MAX_NAME_BYTES = 256
 _END = b"<|endoftext|>"
 """The last token of a vocabulary from `vocab.json`, as in whisper.cpp's own files of English models: no text token."""
 _KERNEL = 3
@@ -194,7 +193,7 @@ def _sinusoids(n_positions: int, d_model: int) -> Weight:
 
 def _read_weight(file: BinaryFile) -> tuple[str, Weight]:
     n_dimensions, n_name, code = file.numbers("3i", "a weight's form")
-    if not (0 < n_dimensions <= _MAX_DIMENSIONS and 0 < n_name <= _MAX_NAME_BYTES):
+    if not (0 < n_dimensions <= _MAX_DIMENSIONS and 0 < n_name <= MAX_NAME_BYTES):
         got = f"{n_dimensions} and {n_name}"
         raise CheckpointError(f"{file.path}: expected a weight's number of dimensions and length of name, got {got}")
     shape = file.numbers(f"{n_dimensions}i", "a shape")[::-1]
