@@ -32,6 +32,8 @@ SETTINGS_FILE = "settings.json"
 REPORT_FILE = "adaptation.json"
 LOSSES_REPORTED = 200
 _COPIED = {".json", ".txt", ".md"}
+_TRAINABLE = tuple(f"{name}{end}" for name in ("model.safetensors", "pytorch_model.bin") for end in ("", ".index.json"))
+"""The weights that transformers loads, one of which a folder needs: no variants, and not those of other programs."""
 _OLD_DEFAULTS = (
     "alignment_heads", "begin_suppress_tokens", "forced_decoder_ids", "lang_to_id", "is_multilingual",
     "max_initial_timestamp_index", "suppress_tokens",
@@ -64,12 +66,11 @@ def check(adaptation: Adaptation) -> Checkpoint:
     _device(adaptation.device)
     _check_output(adaptation)
     checkpoint = read_checkpoint(adaptation.model)
-    if (
-        checkpoint.path is None
-        or not (checkpoint.path / "config.json").exists()
-        or (checkpoint.path / "model.bin").exists()
-    ):
-        raise AdaptationError(f"model: expected a folder in the form of transformers, got {adaptation.model}")
+    if checkpoint.path is None or not any((checkpoint.path / name).exists() for name in _TRAINABLE):
+        raise AdaptationError(
+            "model: expected a folder in the form of transformers, with model.safetensors or pytorch_model.bin, got "
+            f"{adaptation.model}"
+        )
     check_languages(checkpoint, adaptation.languages)
     find_whisper()
     return checkpoint

@@ -96,7 +96,10 @@ def test_what_cannot_be_used_is_named(changes: list[str], message: str, tmp_path
     full = str(tmp_path)
     paths = {"MANIFEST": str(tmp_path / "texts.jsonl"), "AUDIO": str(tmp_path / "audio"), "AROUND": full, "FULL": full}
     changes = [paths.get(each, each) for each in changes]
-    arguments = ["--model", SMALL_MODEL, "--audio", str(tmp_path / "audio"), "--output", str(tmp_path / "new")]
+    # No weights are read before the audio.
+    model = shutil.copytree(SMALL_MODEL, tmp_path / "model", ignore=shutil.ignore_patterns("*.bin"))
+    (model / "model.safetensors").touch()
+    arguments = ["--model", str(model), "--audio", str(tmp_path / "audio"), "--output", str(tmp_path / "new")]
     done = CliRunner().invoke(cli, ["adapt", *arguments, *changes])
     assert done.exit_code != 0 and message in " ".join(done.output.split())
     assert not (tmp_path / "new").exists()

@@ -1,6 +1,7 @@
 """From a checkpoint to an adapted one: what is written, what is refused, and the comparison between."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,15 @@ from safetensors.torch import load_file, save_file
 
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.engines import noise, read_clip
-from tutti_server.engine.adaptation.adaptation import Adaptation, AdaptationError, Training, adapt, write_checkpoint
+from tests.small_model import SMALL_MODEL
+from tutti_server.engine.adaptation.adaptation import (
+    Adaptation,
+    AdaptationError,
+    Training,
+    adapt,
+    check,
+    write_checkpoint,
+)
 from tutti_server.engine.adaptation.evaluation import edit_distance, held_clips, objection, read, split_words
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.checkpoint.checkpoint import AudioContext, read_checkpoint
@@ -58,6 +67,19 @@ def test_too_little_audio_and_nothing_to_resume_are_errors(original: Path, tmp_p
     with pytest.raises(AdaptationError, match="expected the work of an interrupted run"):
         adapt(options(original, tmp_path / "new", resumes=True), ELEVEN_MINUTES, [(noise(2), None)], silent)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_model_of_another_form_is_refused_before_any_audio_is_read(original: Path, tmp_path: Path) -> None:
+    """Also a folder of whisper.cpp with the JSON files of transformers, but not a model of CTranslate2 beside its own.
+
+    Transformers is what trains, and reads its own weights alone.
+    """
+    for name in (SMALL_MODEL, "tutti-base"):
+        with pytest.raises(AdaptationError, match=r"expected a folder .* transformers, with model\.safetensors or"):
+            check(options(Path(name), tmp_path / "new"))
+    both = Path(shutil.copytree(original, tmp_path / "both"))
+    (both / "model.bin").write_bytes(b"")
+    assert check(options(both, tmp_path / "new")).path == both
 
 
 def test_a_run_goes_on_with_its_own_options_alone(original: Path, tmp_path: Path) -> None:
