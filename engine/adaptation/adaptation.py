@@ -1,6 +1,7 @@
 """Adapts a checkpoint: trains it, compares it with its original, and writes it if it is as good."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -153,11 +154,18 @@ def _options(adaptation: Adaptation) -> dict[str, Any]:
 
 
 def _check_output(adaptation: Adaptation) -> None:
-    """Check that the output is empty, or with `resumes` that it holds a run with the same options."""
+    """Check that the output can be written, and is empty, or with `resumes` that it holds a run with the same options.
+
+    Folders around it that do not exist are made.
+    """
+    output = adaptation.output
     if adaptation.resumes:
         _check_same(adaptation, _options(adaptation))
-    elif adaptation.output.exists() and (not adaptation.output.is_dir() or any(adaptation.output.iterdir())):
-        raise AdaptationError(f"{adaptation.output}: expected no such folder, or an empty one; it exists")
+    elif output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise AdaptationError(f"{output}: expected no such folder, or an empty one; it exists")
+    nearest = next(each for each in (output, *output.parents) if each.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
+        raise AdaptationError(f"{output}: expected a folder that can be written, but {nearest} is none")
 
 
 def _check_same(adaptation: Adaptation, options: Mapping[str, Any]) -> None:

@@ -82,6 +82,12 @@ def test_a_model_of_another_form_is_refused_before_any_audio_is_read(original: P
     assert check(options(both, tmp_path / "new")).path == both
 
 
+def test_an_output_that_cannot_be_written_is_refused_before_any_audio_is_read(original: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(AdaptationError, match=r"file/new: expected a folder that can be written, but .*file is none"):
+        check(options(original, tmp_path / "file" / "new"))
+
+
 def test_a_run_goes_on_with_its_own_options_alone(original: Path, tmp_path: Path) -> None:
     """And on a device of the same kind: a GPU would look for the texts of more clips than a CPU has read at once."""
     work = tmp_path / "new" / "work"
