@@ -228,7 +228,8 @@ def write_checkpoint(original: Path, encoder: dict[str, Tensor], folder: Path) -
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for file in original.iterdir():
-        if (file.suffix in _COPIED and ".index." not in file.name) or file.name.startswith("LICENSE"):
+        is_copied = (file.suffix in _COPIED and ".index." not in file.name) or file.name.startswith("LICENSE")
+        if is_copied and file.is_file():
             shutil.copyfile(file, folder / file.name)
     tensors = {}
     for name, tensor in read_tensors(original):

@@ -105,7 +105,7 @@ def test_a_run_goes_on_with_its_own_options_alone(original: Path, tmp_path: Path
 
 def test_the_written_checkpoint_has_the_types_of_the_original_and_cut_windows(original: Path, tmp_path: Path) -> None:
     half = tmp_path / "half"
-    half.mkdir()
+    (half / "LICENSES").mkdir(parents=True)
     for name in ("config.json", "generation_config.json", "tokenizer.json"):
         (half / name).write_bytes((original / name).read_bytes())
     save_file({name: each.half() for name, each in read_tensors(original)}, half / "model.safetensors")
