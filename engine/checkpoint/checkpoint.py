@@ -12,7 +12,7 @@ from typing import Any
 from tutti_server.engine.api import WINDOW_S
 from tutti_server.engine.checkpoint import ctranslate2_folder, ggml_file, openai, openai_file, transformers_folder
 from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL, full_name, similar_names
-from tutti_server.engine.checkpoint.contents import Contents, Weight
+from tutti_server.engine.checkpoint.contents import Contents, Weight, refuse_git_pointer
 from tutti_server.engine.checkpoint.hub import HubName, fetch
 from tutti_server.engine.checkpoint.layout import (
     CTRANSLATE2_WEIGHTS,
@@ -169,6 +169,7 @@ def _read_contents(path: Path) -> Contents:
 
 
 def _file_reader(path: Path) -> Callable[[Path], Contents]:
+    refuse_git_pointer(path)
     with path.open("rb") as file:
         start = file.read(4)
     for begins, reader in _FILE_READERS.items():

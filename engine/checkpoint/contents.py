@@ -14,6 +14,8 @@ BLOCK_NUMBERS = 1 << 20
 """The most numbers of a weight that are read at a time, unless a row has more. They are 4 MB in float32."""
 MAX_NAME_BYTES = 256
 """The longest name of a weight in a binary file. A longer one is a sign of damage, and an error would be full of it."""
+_GIT_POINTER = b"version https://git-lfs"
+"""The first bytes of the text that Git keeps in place of a large file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,29 @@ class Contents:
     """Finds the weights, by the names that transformers gives them."""
 
 
+def refuse_git_pointer(file: Path) -> None:
+    """Check that a file of weights is not the text that Git keeps in place of a large file that was not fetched.
+
+    Raises:
+        CheckpointError: it is.
+    """
+    with file.open("rb") as opened:
+        if opened.read(len(_GIT_POINTER)) == _GIT_POINTER:
+            raise CheckpointError(
+                f"{file}: expected weights, got a pointer of Git LFS; run `git lfs pull` in its folder"
+            )
+
+
 class BinaryFile:
     """Reads the header of a binary file from front to back, and takes no more memory than the file has bytes."""
 
     def __init__(self, path: Path) -> None:
+        """Open a file.
+
+        Raises:
+            CheckpointError: Git has not fetched it.
+        """
+        refuse_git_pointer(path)
         self.path = path
         self._n_bytes = path.stat().st_size
         self._file = path.open("rb")

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tutti_server.engine.checkpoint.contents import Contents, Weight
+from tutti_server.engine.checkpoint.contents import Contents, Weight, refuse_git_pointer
 from tutti_server.engine.checkpoint.layout import find_weights, listed_files, read_json
 from tutti_server.engine.checkpoint.tokenizer import Tokenizer
 from tutti_server.engine.errors import CheckpointError
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-_GIT_POINTER = b"version https://git-lfs"
-"""The first bytes of the text that Git keeps in place of a large file."""
 
 
 def read_folder(folder: Path) -> Contents:
@@ -94,8 +91,7 @@ def _read_file(file: Path) -> Iterator[tuple[str, "Tensor"]]:
 
     if not file.exists():
         raise CheckpointError(f"{file}: missing, although the index names it; download the checkpoint again")
-    if _is_git_pointer(file):
-        raise CheckpointError(f"{file}: expected weights, got a pointer of Git LFS; run `git lfs pull` in its folder")
+    refuse_git_pointer(file)
     if file.suffix != ".safetensors":
         yield from named_tensors(unpickle(file), file).items()
         return
@@ -119,9 +115,3 @@ def named_tensors(content: Any, file: Path) -> dict[str, "Tensor"]:
     ):
         raise CheckpointError(f"{file}: expected a dictionary of weights, got {type(content).__name__} of other values")
     return content
-
-
-def _is_git_pointer(file: Path) -> bool:
-    """Whether this is the text that Git keeps in place of a large file that was not fetched."""
-    with file.open("rb") as opened:
-        return opened.read(len(_GIT_POINTER)) == _GIT_POINTER

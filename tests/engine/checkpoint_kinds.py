@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from tests.engine.checkpoint_writers import write_ctranslate2
+from tests.engine.checkpoint_writers import GIT_POINTER, write_ctranslate2
 from tests.engine.checkpoints import SHAPES
 
 KINDS_SHAPE = SHAPES[0]
@@ -143,9 +143,7 @@ def _truncate_pickle(folder: Path) -> None:
 
 
 def _leave_git_pointer(folder: Path) -> None:
-    (folder / "model.safetensors").write_text(
-        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3087130976\n"
-    )
+    (folder / "model.safetensors").write_bytes(GIT_POINTER)
 
 
 def _lora(folder: Path) -> None:

@@ -30,6 +30,8 @@ CTRANSLATE2_TYPES = (
     "int8_bfloat16",
     "int16",
 )
+GIT_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3087130976\n"
+"""What a clone has in place of a large file where Git LFS is not installed."""
 _CODES = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "bfloat16": 5}
 
 

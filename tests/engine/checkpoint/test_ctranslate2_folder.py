@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.checkpoint_writers import CTRANSLATE2_TYPES, patch, write_ctranslate2
+from tests.engine.checkpoint_writers import CTRANSLATE2_TYPES, GIT_POINTER, patch, write_ctranslate2
 from tests.engine.checkpoints import SHAPES, assert_same_weights, make_checkpoint, weights_of
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 from tutti_server.engine.errors import CheckpointError
@@ -69,6 +69,7 @@ SHAPE = FIRST + 2 + len("decoder/embeddings/weight") + 1
         (lambda content: content[:100_000], r"expected \d+ bytes of .* at byte \d+, got \d+; the file is incomplete"),
         (lambda content: content[:30], r"bytes of a name at byte 28, got 2; the file is incomplete"),
         (lambda _: b"", r"expected 4 bytes of a version at byte 0, got 0"),
+        (lambda _: GIT_POINTER, r"model\.bin: expected weights, got a pointer of Git LFS; run `git lfs pull`"),
         (lambda content: content[:-1], "expected .* bytes of .*; the file is incomplete"),
         (patch(0, "<I", 5), r"expected a WhisperSpec of CTranslate2 in version 6, got a file in version 5"),
         (lambda content: content.replace(b"WhisperSpec", b"WhisperSp\0c", 1), r"expected a WhisperSpec"),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.checkpoint_writers import GGML_TYPES, pack_blocks, patch, write_ggml, write_openai
+from tests.engine.checkpoint_writers import GGML_TYPES, GIT_POINTER, pack_blocks, patch, write_ggml, write_openai
 from tests.engine.checkpoints import Shape, assert_same_weights, make_checkpoint, weights_of
 from tutti_server.engine.checkpoint import ggml_file, openai
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
@@ -204,6 +204,7 @@ FILTERS, VOCABULARY = 48, 48 + 8 + 24
         (lambda content: content.replace(b"mlp.2", b"mlp.7"), r"weights missing: .*fc2"),
         (lambda _: b"GGUF" + bytes(100), r"or a \.bin file of whisper\.cpp, got a file that begins with b'GGUF'"),
         (lambda _: b"", r"got a file that begins with b''"),
+        (lambda _: GIT_POINTER, r"small\.bin: expected weights, got a pointer of Git LFS; run `git lfs pull`"),
     ],
 )
 def test_broken_files_of_ggml_are_refused(
