@@ -294,6 +294,8 @@ class Worker:
             self._encoder_time.begun_s = self._encoder_time.expected_s(batch)
         if not (self._sequences.n_decoding and self._runner.is_encoding()):
             call, self._call = self._call, None
+            # The call may still take long.
+            self._emitter.emit(self._emitter.n_finished)
             self._runner.finish_encoding()
             elapsed_s = time.monotonic() - call.start_s
             self._prefill([call.batch], call.slots)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.engine.engines import begin, collect, done_of, kinds, noise, prefill, start_engine, window
-from tests.engine.fakes import FakeRunner
+from tests.engine.fakes import FakeRunner, Script
 from tutti_server.engine.api import DoneEvent
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.config import EngineConfig
@@ -37,6 +37,24 @@ async def test_a_window_is_decoded_to_its_end_while_another_is_encoded(beside: F
         encoding.end()
         assert kinds(await second)[-1] is DoneEvent
     assert beside.slots.n_free == 4
+
+
+async def test_no_decoded_window_waits_for_an_encoder_call(small_checkpoint: Checkpoint, good_morning: Script) -> None:
+    """Also where more of them end in a step than are handed out after it."""
+    runner = FakeRunner(small_checkpoint, good_morning, n_slots=16)
+    runner.encodes_beside_steps = True
+    async with start_engine(runner, max_encode_batch=12) as engine:
+        stepping = runner.pause("step")
+        many = await begin(engine, *(window(f"s{index}") for index in range(12)))
+        await stepping.reached()
+        encoding = runner.pause("encode")
+        (another,) = await begin(engine, window("another"))
+        stepping.end()
+        assert {kinds(events)[-1] for events in await asyncio.gather(*many)} == {DoneEvent}
+        encoding.end()
+        assert kinds(await another)[-1] is DoneEvent
+    # A call that was paused for too long would have failed, and been repeated.
+    assert [len(windows) for windows in runner.encoded] == [12, 1]
 
 
 async def test_a_window_that_is_cancelled_during_its_call_frees_its_slot_after_it(beside: FakeRunner) -> None:
