@@ -53,7 +53,8 @@ def check_languages(checkpoint: Checkpoint, languages: Sequence[str]) -> None:
     """Raise an `AdaptationError` if the model does not know one of these languages."""
     known = checkpoint.generation.languages
     if unknown := [each for each in languages if each not in known]:
-        raise AdaptationError(f"languages: expected some of {', '.join(known) or 'none'}, got {', '.join(unknown)}")
+        expected = f"some of {', '.join(known)}" if known else "none, as the model is English-only"
+        raise AdaptationError(f"languages: expected {expected}, got {', '.join(unknown)}")
 
 
 def encode(encoder: nn.Module, features: Tensor, n_states: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.engines import noise
 from tutti_server.engine.adaptation.clips import Clips
-from tutti_server.engine.adaptation.reader import AdaptationError, Reader, encode, load_whisper
+from tutti_server.engine.adaptation.reader import AdaptationError, Reader, check_languages, encode, load_whisper
 from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
 from tutti_server.engine.api import WINDOW_SAMPLES
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
@@ -70,6 +70,12 @@ def test_a_text_follows_the_rules_of_decoding_and_is_read_with_times_if_asked(re
 def test_an_unknown_language_is_an_error(reader: Reader, folder: Path) -> None:
     with pytest.raises(AdaptationError, match="languages: expected some of en, de, zh, got xx"):
         Reader(reader.model, read_checkpoint(str(folder)), ("en", "xx"))
+
+
+def test_an_english_only_model_has_no_languages_to_choose_among(tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(str(make_checkpoint(tmp_path / "english", SHAPES[2])))
+    with pytest.raises(AdaptationError, match="languages: expected none, as the model is English-only, got en"):
+        check_languages(checkpoint, ("en",))
 
 
 @pytest.mark.nightly
