@@ -11,6 +11,7 @@ from tutti_server.app.media.notices import OnNotice
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.media.stream_decoder import ContainerDecoder
 from tutti_server.app.session.engine_driver import SessionDriver
+from tutti_server.app.session.messages import commands
 from tutti_server.app.session.session import Session
 
 PIECE_S = 0.5
@@ -90,8 +91,12 @@ class AudioReceiver:
         await self._receive(data)
 
     async def _receive(self, data: bytes) -> None:
+        if not self._session.is_open:
+            # Whole, so that it is refused once.
+            self._driver.receive(commands.Audio(data))
+            return
         self._check_pace(data)
-        n_piece_bytes = max(round(self._session.bytes_per_s * PIECE_S), 1)
+        n_piece_bytes = round(self._session.bytes_per_s * PIECE_S)
         # Empty data is one empty piece.
         for start in range(0, max(len(data), 1), n_piece_bytes):
             await self._driver.room()
@@ -129,9 +134,8 @@ class AudioReceiver:
             self._container.close()
 
     def _duration_s(self, data: bytes) -> float:
-        """How long these bytes of the client's audio last, in seconds; 0 before the start."""
-        bytes_per_s = self._session.bytes_per_s
-        return len(data) / bytes_per_s if bytes_per_s else 0.0
+        """How long these bytes of the client's audio last, in seconds."""
+        return len(data) / self._session.bytes_per_s
 
     def _check_pace(self, data: bytes) -> None:
         duration_s, now = self._duration_s(data), self._clock()

@@ -80,10 +80,15 @@ class Session:
 
     def use(self, model: api.ModelInfo) -> None:
         """Use another model than the one with which the session was made. Called before the start."""
-        assert self._state is not State.OPEN, "windows of one session need one model"
+        assert not self.is_open, "windows of one session need one model"
         self._model = model
 
     # What the shell may ask.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session takes audio."""
+        return self._state is State.OPEN
 
     @property
     def is_closed(self) -> bool:
@@ -141,7 +146,7 @@ class Session:
         In between, the shell may prepare the detectors by `SessionConfig.detect_ahead`. A session that is not open
         takes no audio, and returns nothing.
         """
-        return self._intake.decode_ahead(data) if self._intake and self._state is State.OPEN else []
+        return self._intake.decode_ahead(data) if self._intake and self.is_open else []
 
     def receive(self, command: commands.Command) -> list[Effect]:
         """Carry out a command. Something wrong with it is answered with a `Failure`; a fatal one ends the session."""
@@ -177,7 +182,7 @@ class Session:
             audio_end: position after the audio that was scored.
             probability: that the turn has ended, 0 to 1.
         """
-        if self._intake and self._state is State.OPEN:
+        if self._intake and self.is_open:
             self._intake.channels[channel].turn_scored(audio_end, probability)
             self._answer()
         return self._port.pop_effects()
@@ -232,7 +237,7 @@ class Session:
 
         A client that was silent for too long and resumes keeps its open utterances: silence may come from its network.
         """
-        if isinstance(reason, IdleTimeout) and self.resumes and self._state is State.OPEN:
+        if isinstance(reason, IdleTimeout) and self.resumes and self.is_open:
             message = f"{reason.message}; resume when there is something to send"
             return self.fail(SessionError(IDLE, message, CLOSE_OVERLOADED))
         if self._state is State.NEW:
@@ -350,7 +355,7 @@ class Session:
 
     def _stop(self, state: State) -> None:
         """Receive no more audio; the session ends when all of its text is final."""
-        was_open, self._state = self._state is State.OPEN, state
+        was_open, self._state = self.is_open, state
         if was_open and self._intake:
             self._intake.finish()
             self._port.end_run()

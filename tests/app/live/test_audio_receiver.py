@@ -5,14 +5,15 @@ import asyncio
 import numpy as np
 import pytest
 
-from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, silence
+from tests.bench import START
+from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, silence, speech
 from tests.made_files import Track, made_file, tone
 from tutti_server.app.live.audio_receiver import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioReceiver, Pace
 from tutti_server.app.media.notices import Notice, drop
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import SessionDriver
-from tutti_server.app.session.messages import commands
+from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.events import Limits
 from tutti_server.app.session.session import Session
 
@@ -108,3 +109,25 @@ async def test_a_resumed_session_may_be_further_ahead() -> None:
     allowed_s = MAX_AHEAD_S + start.endpointing.max_utterance_s + REPLAY_EXTRA_S
     session, _ = await fill(start, allowed_s - 1)
     assert session.audio_s == pytest.approx(allowed_s - 1)
+
+
+@pytest.mark.parametrize(("before", "code"), [([], "not_started"), ([START, commands.Stop()], "audio_after_stop")])
+async def test_a_message_of_audio_that_is_not_taken_is_answered_once(before: list[commands.Command], code: str) -> None:
+    """However long it is: it is not cut into pieces, is no received audio, and cannot come too fast."""
+    told: list[events.Event] = []
+    pieces: list[float] = []
+    session = Session("s_test", MODEL, SessionConfig(make_detector=LevelDetector))
+    async with asyncio.TaskGroup() as tasks:
+        driver = SessionDriver(session, FakeTranscriber(holds=True), tasks, told.append, lambda close: None)
+        receiver = AudioReceiver(
+            session, driver, lambda duration_s, until_s: pieces.append(duration_s), drop, lambda: 0.0
+        )
+        for command in before:
+            if isinstance(command, commands.Stop):
+                await receiver.receive_pcm(pcm(speech([1, 2, 3])))
+                pieces.clear()
+            driver.receive(command)
+        await receiver.receive_pcm(pcm(silence(2 * session.limits.max_ahead_s)))
+        driver.cancel_windows()
+    assert [each.code for each in told if isinstance(each, events.Failure)] == [code]
+    assert not pieces
