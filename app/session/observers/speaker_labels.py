@@ -82,6 +82,8 @@ class SpeakerLabels:
         """The stretches with a speaker, by their ids; no more than `MAX_LABELS`."""
         self._last_voices = voices
         self._has_last_wait = False
+        self._has_failed = False
+        """Whether the last answer was none."""
 
     @property
     def is_waiting(self) -> bool:
@@ -131,8 +133,9 @@ class SpeakerLabels:
         submitted, self._waiting.submitted = self._waiting.submitted, ()
         if not self._waiting.stretches:
             self._waiting.is_late = False
+        is_known, self._has_failed = self._has_failed, found is None
         if found is None:
-            return FAILED
+            return None if is_known else FAILED
         self._last_voices = found.voices
         new = {each.id: each for each in submitted}
         changed: list[_Label] = []

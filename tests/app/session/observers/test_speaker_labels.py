@@ -171,6 +171,19 @@ def test_without_an_answer_the_session_goes_on() -> None:
     assert session.of(events.Segment)[-1].speaker == 1
 
 
+def test_a_network_that_fails_is_reported_once_until_it_answers() -> None:
+    session = SpeakerBench()
+    for n_notices in (1, 2):
+        for _ in range(60):
+            session.feed(speech(LOW[:1]))
+            while session.asked:
+                session.asked.popleft()
+                session.perform(speakers_found(session.session, None))
+        assert [each.code for each in session.of(events.Notice)] == ["speakers_failed"] * n_notices
+        session.speak(speech(HIGH))
+    assert session.of(events.Speakers)
+
+
 def test_a_session_that_may_go_on_tells_its_client_the_voices() -> None:
     resumes = SpeakerBench(replace(ASKS, resumes=True))
     resumes.speak(silence(0.3), speech(LOW), silence(0.9))
