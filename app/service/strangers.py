@@ -147,10 +147,10 @@ class Visitor:
         self.admit()
 
     def cut(self, reason: str) -> None:
-        """End the connection of a stranger, and count the reason, unless it was idle after an answer."""
-        self.leave()
-        if not self._is_idle:
+        """End the connection, and count the reason if it is a stranger's that was not idle after an answer."""
+        if self._is_stranger and not self._is_idle:
             self._strangers.note_refusal(reason)
+        self.leave()
         self._cut(reason)
 
     def _cancel_timer(self) -> None:

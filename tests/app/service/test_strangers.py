@@ -7,7 +7,7 @@ import pytest
 from tests.fakes import FakeTranscriber
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.service.strangers import Strangers, admit
+from tutti_server.app.service.strangers import Strangers, admit, cut_slow
 
 SETTINGS = Settings(max_strangers=10, max_strangers_per_address=2, trusted_proxies="127.0.0.1, 10.0.0.0/8")
 
@@ -74,3 +74,17 @@ def test_an_admitted_connection_is_never_cut() -> None:
     assert cut == []
     all_.arrive("192.0.2.3", cut.append)
     assert cut == ["crowded"]
+
+
+def test_a_client_that_is_cut_after_it_was_admitted_is_no_refused_stranger() -> None:
+    """As one that does not read. The metric counts those that were never admitted."""
+    metrics = Metrics(FakeTranscriber())
+    all_ = Strangers(SETTINGS, metrics.strangers)
+    cut: list[str] = []
+    for is_admitted, n_refused in ((False, 1), (True, 1)):
+        visitor = all_.arrive("192.0.2.1", cut.append)
+        if is_admitted:
+            visitor.admit()
+        assert cut_slow({"state": {"visitor": visitor}})
+        assert metrics.registry.get_sample_value("tutti_strangers_refused_total", {"reason": "slow"}) == n_refused
+    assert cut == ["slow", "slow"] and len(all_) == 0
