@@ -217,6 +217,11 @@ class Connection:
         try:
             self._writer.push(event)
         except LimitExceeded as error:
+            # Not before the events that follow at once, which may be the last of the session.
+            asyncio.get_running_loop().call_soon(self._fail, error)
+
+    def _fail(self, error: LimitExceeded) -> None:
+        if self._driver:
             self._driver.perform(self._session.fail(error))
 
     def _on_audio(self, duration_s: float, until_s: float) -> None:

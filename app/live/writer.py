@@ -50,7 +50,7 @@ class Writer:
         """Queue an event or a dialect's answer.
 
         Raises:
-            LimitExceeded: the client reads too slowly. The event is not queued; a fatal failure always is.
+            LimitExceeded: the client reads too slowly; see `Outbox.push`.
         """
         self._outbox.push(event)
 

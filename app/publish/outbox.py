@@ -72,15 +72,15 @@ class Outbox(Generic[Item]):
         """Queue an event. An interim or lag event replaces an older one of its channel that still waits.
 
         Raises:
-            LimitExceeded: the client reads too slowly. The event is not queued. A fatal failure is always queued.
+            LimitExceeded: the client reads too slowly. The event is queued all the same. Not after a fatal failure.
         """
         self._drop_replaced(event)
-        is_fatal = isinstance(event, events.Failure) and event.is_fatal
-        if len(self._events) >= MAX_WAITING and not is_fatal:
-            message = f"{MAX_WAITING} events wait to be read; read faster, or reconnect and resume"
-            raise LimitExceeded("slow_reader", message, CLOSE_POLICY)
         self._events.append(event)
         self._changed.set()
+        is_fatal = isinstance(event, events.Failure) and event.is_fatal
+        if len(self._events) > MAX_WAITING and not is_fatal:
+            message = f"{MAX_WAITING} events wait to be read; read faster, or reconnect and resume"
+            raise LimitExceeded("slow_reader", message, CLOSE_POLICY)
 
     def push_over(self, event: Item) -> bool:
         """Queue an event, in place of the oldest one if too many wait. Returns whether that one is lost."""
@@ -88,7 +88,6 @@ class Outbox(Generic[Item]):
             self.push(event)
         except LimitExceeded:
             self._events.popleft()
-            self.push(event)
             return True
         return False
 

@@ -4,7 +4,7 @@ WebSocket connections and file transcription both use it. It leaves to them what
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -111,15 +111,9 @@ class SessionDriver:
             await detect_ahead(upcoming)
         self.receive(commands.Audio(data))
 
-    def _wanted(self, effects: list[Effect]) -> Iterator[Effect]:
-        """The effects, without work for a client that is given up, as it does not read, while one of them is sent."""
-        for effect in effects:
-            if not (self.session.is_closed and isinstance(effect, Submit | ScoreTurn | Translate | EmbedSpeech)):
-                yield effect
-
     def perform(self, effects: list[Effect]) -> None:
         """Perform effects, in order. Does not wait for anything."""
-        for effect in self._wanted(effects):
+        for effect in effects:
             match effect:
                 case Send(event):
                     self._note_speculative(event)

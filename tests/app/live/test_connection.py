@@ -7,21 +7,25 @@ import logging
 import signal
 import time
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from socket import SO_RCVBUF, SOL_SOCKET
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from tests.app.conftest import Serve
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
+from tutti_server.app.dialects.native.room_endpoint import Publication
+from tutti_server.app.dialects.native.wire import Native
 from tutti_server.app.live.connection import LAG_INTERVAL_S, Connection
 from tutti_server.app.publish.outbox import MAX_WAITING
+from tutti_server.app.service.auth import Client
 from tutti_server.app.service.live_load import MIN_WAITS
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
 from tutti_server.app.session.session import Session
@@ -244,6 +248,52 @@ async def test_a_client_that_does_not_read_is_disconnected(serve: Serve) -> None
     assert server.metric("tutti_closed_total", code="1008") == 1
 
 
+class UnreadSocket:
+    """A WebSocket whose client has sent all that it sends, and reads nothing before `is_read` is set."""
+
+    def __init__(self, messages: Sequence[Message | bytes]) -> None:
+        self.scope: Message = {"type": "websocket"}
+        self.is_read = asyncio.Event()
+        self.sent: list[Message] = []
+        self.code = 0
+        self._messages = asyncio.Queue[Message]()
+        for each in messages:
+            content = {"bytes": each} if isinstance(each, bytes) else {"text": json.dumps(each)}
+            self._messages.put_nowait({"type": "websocket.receive", **content})
+
+    async def receive(self) -> Message:
+        return await self._messages.get()
+
+    async def send_text(self, text: str) -> None:
+        await self.is_read.wait()
+        self.sent.append(json.loads(text))
+
+    async def close(self, code: int, reason: str) -> None:
+        self.code = code
+
+
+async def test_a_client_that_reads_late_misses_no_event(serve: Serve) -> None:
+    """With one event too many its session ends, in order; with so many at the end of a session it has all of them."""
+    server = await serve()
+    codes = []
+    for n_errors in range(MAX_WAITING - 8, MAX_WAITING + 2):
+        talk = pcm(speech([1, 2, 3, 4]))
+        socket = UnreadSocket([START | {"interim": False}, talk, *[{"type": "x"}] * n_errors, {"type": "stop"}])
+        served = Session("s_test", server.transcriber.info, server.service.session_config)
+        dialect = Native(Publication(server.service, Client()))
+        connection = Connection(cast(WebSocket, socket), dialect, served, server.service)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(connection.serve("req_test", None))
+            while not served.is_closed:  # noqa: ASYNC110  # a session tells nobody
+                await asyncio.sleep(0)
+            socket.is_read.set()
+        types = [each["type"] for each in socket.sent]
+        assert (types.count("speech_started"), types.count("utterance")) == (1, 1), n_errors
+        assert (types[-1], socket.code) in (("stopped", 1000), ("error", 1008)), n_errors
+        codes.append(socket.code)
+    assert codes == sorted(codes) and set(codes) == {1000, 1008}
+
+
 @pytest.mark.parametrize("message", ["x", b""])
 async def test_a_flood_of_empty_messages_uses_bounded_memory(serve: Serve, message: str | bytes) -> None:
     """Invalid and empty frames are not kept, and another session is served at the same time."""
@@ -262,7 +312,7 @@ async def test_a_flood_of_empty_messages_uses_bounded_memory(serve: Serve, messa
             await neighbour.send(pcm(TURN))
             await send(neighbour, {"type": "stop"})
             assert (await receive_all(neighbour))[-1]["type"] == "stopped"
-        assert len(connection._writer._outbox._events) <= MAX_WAITING + 1
+        assert len(connection._writer._outbox._events) <= MAX_WAITING + 2
         assert len(connection._latency._arrivals._ends_s) <= 1
         socket.transport.abort()
         await flooding

@@ -9,7 +9,6 @@ import numpy as np
 
 from tests.bench import CONFIG, START
 from tests.fakes import MODEL, FakeTranscriber, pcm, said, silence, speech
-from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.effects import LimitSpeakers
 from tutti_server.app.session.engine_driver import SessionDriver
@@ -179,21 +178,3 @@ async def test_a_session_ends_without_its_last_speakers_when_they_take_too_long(
     *_, late, stopped = sent
     assert isinstance(late, events.Notice) and late.code == "speakers_late"
     assert isinstance(stopped, events.Stopped)
-
-
-async def test_a_client_that_was_given_up_has_no_window_in_the_engine() -> None:
-    """It does not read: the first of several events ends its session, and the effects after it are not performed."""
-    transcriber, closed = FakeTranscriber(holds=True), asyncio.Event()
-    session = Session("s", MODEL, CONFIG)
-
-    def send(event: events.Event) -> None:
-        if isinstance(event, events.SpeechStarted):
-            driver.perform(session.fail(LimitExceeded("slow_reader", "256 events wait", CLOSE_POLICY)))
-
-    async with asyncio.TaskGroup() as tasks:
-        driver = SessionDriver(session, transcriber, tasks, send, lambda _: closed.set())
-        driver.receive(START)
-        driver.receive(commands.Audio(pcm(np.concatenate((silence(0.3), speech([1, 2, 3, 4, 5]))))))
-        await closed.wait()
-        await asyncio.sleep(0)
-        assert not transcriber.windows
