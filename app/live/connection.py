@@ -141,13 +141,16 @@ class Connection:
     async def _run(self, trace: Trace | None, take_place: TakePlace | None) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                await self._serve_with(tasks, trace, take_place)
+                try:
+                    await self._serve_with(tasks, trace, take_place)
+                finally:
+                    # A drain that comes now must begin no window. And the driver calls this connection: without this
+                    # cycle the session's audio is freed at once, and not with the next full collection of garbage,
+                    # which may be hundreds of sessions later.
+                    self._driver = None
         finally:
             if self._lease:
                 self._lease.release()
-            # The driver calls this connection. Without this cycle the session's audio is freed at once, and not with
-            # the next full collection of garbage, which may be hundreds of sessions later.
-            self._driver = None
 
     async def _serve_with(self, tasks: asyncio.TaskGroup, trace: Trace | None, take_place: TakePlace | None) -> None:
         self._driver = SessionDriver(
@@ -202,7 +205,6 @@ class Connection:
             self._driver.use(self._lease.transcriber)
 
     def _push(self, event: Outgoing) -> None:
-        assert self._driver
         if isinstance(event, events.Lag):
             # The session counts in audio, of which seconds may come in one moment.
             if self._clock() < self._next_lag_s:

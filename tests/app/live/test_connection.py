@@ -260,9 +260,16 @@ class UnreadSocket:
         for each in messages:
             content = {"bytes": each} if isinstance(each, bytes) else {"text": json.dumps(each)}
             self._messages.put_nowait({"type": "websocket.receive", **content})
+        self.is_used_up = asyncio.Event()
+        """Set when the server waits for another message."""
 
     async def receive(self) -> Message:
+        if self._messages.empty():
+            self.is_used_up.set()
         return await self._messages.get()
+
+    def leave(self) -> None:
+        self._messages.put_nowait({"type": "websocket.disconnect", "code": 1006})
 
     async def send_text(self, text: str) -> None:
         await self.is_read.wait()
@@ -292,6 +299,29 @@ async def test_a_client_that_reads_late_misses_no_event(serve: Serve) -> None:
         assert (types[-1], socket.code) in (("stopped", 1000), ("error", 1008)), n_errors
         codes.append(socket.code)
     assert codes == sorted(codes) and set(codes) == {1000, 1008}
+
+
+async def test_a_drain_while_a_client_leaves_begins_no_window(serve: Serve) -> None:
+    """In whichever moment of the connection's end it comes: no error stops the drain, and nobody waits for text."""
+    server = await serve()
+    server.transcriber.holds = True
+    for n_steps in range(12):
+        socket = UnreadSocket([START | {"interim": False}, pcm(speech([1, 2, 3, 4]))])
+        socket.is_read.set()
+        connection = Connection(
+            cast(WebSocket, socket),
+            Native(Publication(server.service, Client())),
+            Session("s_test", server.transcriber.info, server.service.session_config),
+            server.service,
+        )
+        async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+            tasks.create_task(connection.serve("req_test", None))
+            await socket.is_used_up.wait()
+            socket.leave()
+            for _ in range(n_steps):
+                await asyncio.sleep(0)
+            connection.drain()
+    assert server.transcriber.n_open == 0
 
 
 @pytest.mark.parametrize("message", ["x", b""])
