@@ -70,15 +70,11 @@ class SessionSpans:
         self._utterances[event.utterance] = span, set_span_in_context(span)
 
     def _note_endpoint(self, event: events.Endpoint) -> None:
-        # Of a session that fails while its events are on their way, the end may come first.
-        span, _ = self._utterances.get(event.utterance, (None, None))
-        if span is not None:
-            span.add_event("endpoint")
+        span, _ = self._utterances[event.utterance]
+        span.add_event("endpoint")
 
     def _end_utterance(self, event: events.Utterance) -> None:
-        span, _ = self._utterances.pop(event.utterance, (None, None))
-        if span is None:
-            return
+        span, _ = self._utterances.pop(event.utterance)
         span.set_attributes(
             {
                 "tutti.end_s": event.end_s,

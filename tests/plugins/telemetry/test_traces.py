@@ -15,13 +15,8 @@ from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 from tests.app.dialects.twilio.test_endpoint import call, hear_all
 from tests.app.live.test_connection import START, TURN, receive_all, send, session
 from tests.fakes import FakeTranscriber, pcm, said
-from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded
 from tutti_server.app.publish.webhook import Webhook
 from tutti_server.app.server.plugins import Plugin, installed_plugins
-from tutti_server.app.session.core.options import SessionConfig
-from tutti_server.app.session.engine_driver import SessionDriver
-from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import Session
 from tutti_server.engine.api import Priority
 from tutti_server.engine.errors import EngineFailed
 from tutti_server.plugins.telemetry.log_ids import TraceIds
@@ -236,28 +231,6 @@ async def test_a_delivery_is_a_span_and_names_its_trace_to_the_receiver(spans: S
         {"http.response.status_code": 204},
     ]
     assert "w1" not in spans.text()
-
-
-async def test_a_traced_session_may_fail_in_the_middle_of_its_events(spans: Spans) -> None:
-    """As where its client does not read. What ends with it is noted before the events that are still on their way."""
-    tracing, fake = OpenTelemetry(spans), FakeTranscriber()
-    talk = Session("s_0", fake.info, SessionConfig())
-    sent: list[events.Event] = []
-
-    def send_or_fail(event: events.Event) -> None:
-        sent.append(event)
-        if isinstance(event, events.SpeechStarted):
-            driver.perform(talk.fail(LimitExceeded("slow_reader", "read faster", CLOSE_POLICY)))
-
-    scope = {"type": "websocket", "path": "/", "headers": []}
-    with tracing.session(scope, "req_0", talk.id, "fake") as trace:
-        async with asyncio.TaskGroup() as tasks:
-            driver = SessionDriver(talk, fake, tasks, send_or_fail, lambda close: None, trace=trace)
-            driver.receive(commands.Start())
-            await driver.receive_audio(pcm(TURN))
-            driver.cancel_windows()
-    await tracing.close()
-    assert events.Endpoint in map(type, sent) and len(spans.named("utterance")) == 1
 
 
 async def test_log_lines_name_the_trace(serve: Serve, spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
