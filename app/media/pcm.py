@@ -89,7 +89,7 @@ class Resampler:
         """The samples that are still held back, as if the stream ended here; it may go on."""
         if self._stream is None:
             return np.zeros(0, dtype=np.float32)
-        held: Samples = self._stream.resample_chunk(np.zeros(0, dtype=np.float32), last=True)
+        held = _clipped(self._stream.resample_chunk(np.zeros(0, dtype=np.float32), last=True))
         self._stream.clear()
         return held
 
@@ -97,8 +97,12 @@ class Resampler:
         """Convert the next samples; some of the output is held back until more come."""
         if self._stream is None:
             return samples
-        resampled: Samples = self._stream.resample_chunk(samples)
-        return resampled
+        return _clipped(self._stream.resample_chunk(samples))
+
+
+def _clipped(samples: Samples) -> Samples:
+    """The samples in [-1, 1]: a resampler's filter goes over the edges of loud ones."""
+    return np.clip(samples, -1.0, 1.0)
 
 
 class AudioDecoder:

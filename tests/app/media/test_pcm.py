@@ -80,6 +80,14 @@ def test_draining_loses_no_time(sample_rate: int, parts: list[int]) -> None:
         assert abs(n_out - n_in * 16000 / sample_rate) <= number
 
 
+def test_loud_audio_stays_in_range_when_it_is_resampled() -> None:
+    """A detector that takes 16 bits would hear the loudest samples as their opposites."""
+    square = np.tile(np.array([32767] * 20 + [-32768] * 20, "<i2"), 200).tobytes()
+    decoder = AudioDecoder(AudioFormat("pcm_s16le", sample_rate=8000))
+    for (samples,) in (decoder.decode(square), decoder.drain()):
+        assert float(np.abs(samples).max()) <= 1.0
+
+
 @given(sizes=st.lists(st.integers(0, 5000), max_size=30), keep=st.integers(0, 8000))
 def test_the_buffer_keeps_what_was_not_forgotten(sizes: list[int], keep: int) -> None:
     """Positions are those of the whole stream, however much is forgotten; views keep what they showed."""
