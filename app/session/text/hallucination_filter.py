@@ -39,7 +39,7 @@ class HallucinationFilter:
     """
     speech_threshold: float = 0.3
     """A probability of silence. Up to it, it says nothing against the text: short answers of people have as much."""
-    certain_speech_threshold: float = 0.1
+    certain_speech_threshold: float = 0.07
     """A probability of silence. Up to it somebody speaks, and a doubtful text is better than none.
 
     In languages that it knows little, the model is unsure of sentences that people can read. Noise and music have more.
