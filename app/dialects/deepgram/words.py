@@ -13,7 +13,7 @@ INNER_PUNCTUATION = "'’-.,:/@&_"
 ELLIPSES = ".…"
 """Characters that part two words without a space, as dashes do: "wait...what", "I—I"."""
 
-RULED = re.compile(r"\[[A-Z_]+\]|\*+")
+RULED = re.compile(r"(\[[A-Z_]+\]|\*+)")
 """What text rules write instead of words; it stays as it is."""
 
 
@@ -23,21 +23,24 @@ def plain(text: str) -> str:
 
 
 def _plain_word(word: str) -> str:
-    if ruled := RULED.search(word):
-        return ruled[0]
-    word = word.lower()
+    # Without spaces between words, a label stands among others. Every second part is a label.
+    parts = (part if number % 2 else _plain_part(part) for number, part in enumerate(RULED.split(word)))
+    return " ".join("".join(parts).split())
+
+
+def _plain_part(part: str) -> str:
+    part = part.lower()
 
     def is_kept(index: int, character: str) -> bool:
-        if category(character)[0] != "P" or (character == "%" and word[index - 1 : index].isdigit()):
+        if category(character)[0] != "P" or (character == "%" and part[index - 1 : index].isdigit()):
             return True
-        is_inside = word[index - 1 : index].isalnum() and word[index + 1 : index + 2].isalnum()
+        is_inside = part[index - 1 : index].isalnum() and part[index + 1 : index + 2].isalnum()
         return character in INNER_PUNCTUATION and is_inside
 
     def without(character: str) -> str:
         return " " if category(character) == "Pd" or character in ELLIPSES else ""
 
-    kept = (each if is_kept(index, each) else without(each) for index, each in enumerate(word))
-    return " ".join("".join(kept).split())
+    return "".join(each if is_kept(index, each) else without(each) for index, each in enumerate(part))
 
 
 def wire_words(words: Iterable[Word], is_formatted: bool, language: str | None = None) -> list[dict[str, Any]]:

@@ -225,6 +225,9 @@ def test_closes_are_those_that_clients_know(code: int, reason: str, told: tuple[
         ("I—I said wait...what? The U.S.", "i i said wait what the u.s"),
         ("你好，世界。", "你好世界"),
         ("... !", ""),
+        ("My card is [CARD_NUMBER], ****!", "my card is [CARD_NUMBER] ****"),
+        ("我的卡号是[CARD_NUMBER]，谢谢。", "我的卡号是[CARD_NUMBER]谢谢"),
+        ("****-Faced f**k *Sighs*", "**** faced f**k *sighs*"),
     ],
 )
 def test_plain_text_has_no_punctuation(text: str, expected: str) -> None:
