@@ -82,7 +82,7 @@ class Phrases:
         written = [_ways(each) for each in phrases]
         by_letter: dict[str, list[tuple[str, str]]] = {}
         # The longest of those that begin at the same place.
-        for at, each in sorted(enumerate(written), key=lambda phrase: _length(*phrase), reverse=True):
+        for at, each in sorted(enumerate(written), key=lambda phrase: _length(phrase[1]), reverse=True):
             for n, way in enumerate(each):
                 first = _literal(way.lstrip()[0])
                 # Letters that differ in their case alone are one: "k" and the sign of Kelvin, both kinds of "ß".
@@ -131,9 +131,9 @@ def _pattern(phrase: str) -> str:
     return f"{begin}{pattern}{end}"
 
 
-def _length(at: int, ways: Sequence[str]) -> int:
-    """How long the pattern of a phrase is with its number."""
-    return len(f"{at}{'|'.join(map(_pattern, ways))}")
+def _length(ways: Sequence[str]) -> int:
+    """How many characters a phrase has in the first of its ways, with one space between its words."""
+    return len(" ".join(ways[0].split()))
 
 
 def _literal(text: str) -> str:

@@ -48,6 +48,14 @@ def test_the_longest_phrase_is_found_however_its_first_letter_is_written() -> No
         assert apply(second, rule.find(second).edits) == "B"
 
 
+def test_the_longest_phrase_is_found_wherever_it_stands_in_the_list() -> None:
+    """And the first of two that are the same."""
+    others = [(f"w{number}", "") for number in range(100)]
+    for short, long in (("東京", "東京都"), ("王 a", "王 a 伟"), ("Ann", "Ann%")):
+        rule = Replacing([(long, "B"), *others, (short, "A"), (long, "C")])
+        assert apply(long, rule.find(long).edits) == "B"
+
+
 def test_hundreds_of_phrases_hold_up_no_other_session() -> None:
     """The event loop looks for them twice in every interim. At most places only first letters are compared."""
     random = Random(1)
