@@ -119,11 +119,12 @@ class OpenAIRealtime(QuietDialect):
         yield commands.Audio(data)
 
     def _commit(self) -> Iterable[ClientMessage]:
-        uncommitted_ms = self._uncommitted_s * 1000
+        # Rounded, as the sum of many pieces is a little off.
+        uncommitted_ms = round(self._uncommitted_s * 1000, 3)
         if self._session.settings.is_manual and uncommitted_ms < MIN_COMMIT_MS:
             expected = f"at least {MIN_COMMIT_MS} ms of audio to commit"
             raise WrongState(
-                "input_audio_buffer_commit_empty", f"expected {expected}, the buffer holds {uncommitted_ms:.0f} ms"
+                "input_audio_buffer_commit_empty", f"expected {expected}, the buffer holds {uncommitted_ms:g} ms"
             )
         self._uncommitted_s = 0.0
         self._n_commits += 1

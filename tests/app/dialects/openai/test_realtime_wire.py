@@ -144,6 +144,19 @@ def test_an_empty_commit_is_an_error_that_changes_nothing() -> None:
     assert len(completed(talk)) == 1
 
 
+def test_the_least_audio_may_come_in_any_pieces() -> None:
+    """Ten times 0.01 s is a little less than 0.1 s in floats."""
+    talk = open_talk()
+    talk.say(update(turn_detection=None))
+    for _ in range(10):
+        talk.say(append(silence(0.01)))
+    talk.say(COMMIT)
+    assert not talk.of("error") and len(completed(talk)) == 1
+    talk.say(append(silence(0.0999)))
+    (error,) = talk.say(COMMIT)
+    assert "99.875 ms" in error["error"]["message"]
+
+
 def test_clearing_leaves_what_was_committed() -> None:
     talk = open_talk(answers=False)
     talk.say(update(turn_detection=None))
