@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tutti import messages
-from tutti_server.app.dialects.checks import Check, are_texts, is_boolean
+from tutti_server.app.dialects.checks import Check, are_texts, is_boolean, understood
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.app.text_rules.redaction import KINDS
 
@@ -22,7 +22,9 @@ def parse_text_rules(fields: dict[str, Any], error: MakeError) -> TextRuleOption
     """
 
     def pop(name: str, expected: str, is_valid: Check, default: Any) -> Any:
-        value = fields.pop(name, default)
+        value = understood(fields.pop(name, default), is_valid)
+        if value == "":
+            return default
         if not is_valid(value):
             raise error(f"text_rules.{name}", expected, value)
         return value

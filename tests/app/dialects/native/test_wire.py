@@ -430,6 +430,12 @@ def test_values_may_be_texts() -> None:
     assert notices == ()
 
 
+def test_values_of_text_rules_may_be_texts() -> None:
+    rules = {"numerals": "true", "redact": "", "redact_names": "", "replace": "", "profanity": ""}
+    start, _ = wire.decode(json.dumps({"type": "start", "text_rules": rules}))
+    assert isinstance(start, commands.Start) and start.text_rules == TextRuleOptions(numerals=True)
+
+
 @pytest.mark.parametrize("name", ["audio", "endpointing", "resume", "room", "speakers", "text_rules"])
 def test_an_empty_text_is_no_object(name: str) -> None:
     assert wire.decode(json.dumps({"type": "start", name: ""})) == wire.decode('{"type": "start"}')
