@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, assert_never
 
-from tutti_server.app.dialects.checks import are_texts, usable_hotwords
+from tutti_server.app.dialects.checks import are_texts, is_boolean, understood, usable_hotwords
 from tutti_server.app.dialects.deepgram.live_results import LiveResults
 from tutti_server.app.dialects.deepgram.metadata import Request, warning
 from tutti_server.app.dialects.deepgram.options import Options
@@ -124,7 +124,8 @@ class Deepgram:
                     description=description,
                 ),
             )
-        self._results.features |= features or {}
+        chosen = {name: understood(value, is_boolean) for name, value in (features or {}).items()}
+        self._results.features |= chosen
         for name in sorted(fields.keys() - {"type", "keyterms", "features"}):
             notice = events.Notice("unknown_key", f"Configure.{name[:MAX_NAME_CHARS]}: unknown key; ignored")
             if len(self._warnings) < MAX_NOTICES and warning(notice) not in self._warnings:
@@ -140,11 +141,12 @@ class Deepgram:
         if keyterms is not None and not are_texts(keyterms):
             return "INTERNAL_ERROR", "keyterms: expected a list of strings"
         if features is not None and not isinstance(features, dict):
-            return "INTERNAL_ERROR", "features: expected an object"
+            return "INTERNAL_ERROR", f"features: expected an object, got {shorten(features)}"
         known = self._results.features
         for name, value in (features or {}).items():
-            if name not in known or not isinstance(value, bool):
-                expected = f"features: expected true or false for {' or '.join(known)}, got {shorten(name)}"
+            if name not in known or not is_boolean(understood(value, is_boolean)):
+                got = f"{shorten(value)} for {name}" if name in known else shorten(name)
+                expected = f"features: expected true or false for {' or '.join(known)}, got {got}"
                 return "FEATURES_NOT_SUPPORTED", expected
         if self._is_closing:
             return "INTERNAL_ERROR", "the stream is closing"

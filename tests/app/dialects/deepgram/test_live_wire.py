@@ -118,6 +118,21 @@ def test_any_text_is_answered(text: str) -> None:
         assert json.loads(item.text)["variant"] == "SchemaError"
 
 
+def test_a_feature_may_be_a_text_and_a_wrong_value_is_named() -> None:
+    dialect = deepgram()
+
+    def configured(value: object) -> dict[str, Any]:
+        (reply,) = dialect.read(json.dumps({"type": "Configure", "features": {"punctuate": value}}))
+        assert isinstance(reply, events.Reply)
+        answer: dict[str, Any] = json.loads(reply.text)
+        return answer
+
+    assert configured("true")["type"] == "ConfigureSuccess"
+    (result, *_) = [*dialect.write(segment("One.", 0.0, 0.9, goes_on=True))]
+    assert json.loads(result)["channel"]["alternatives"][0]["transcript"] == "One."
+    assert "got 'always' for punctuate" in configured("always")["description"]
+
+
 def test_as_many_finalizes_may_wait_as_flushes() -> None:
     """The dialect refuses one too many in Deepgram's words, before the session refuses it."""
     dialect = deepgram()
