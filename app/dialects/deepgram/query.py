@@ -33,7 +33,10 @@ class Query:
 
     def text(self, name: str) -> str | None:
         """The first value of a parameter; `None` if the client did not send the parameter."""
-        return next(iter(self.texts(name)), None)
+        values = self.texts(name)
+        if len(set(values)) > 1:
+            self.adjust(name, values[0])
+        return values[0] if values else None
 
     def boolean(self, name: str) -> bool:
         """The value of a parameter as a boolean; false if the client did not send the parameter."""

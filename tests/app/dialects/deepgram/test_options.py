@@ -414,3 +414,14 @@ def test_a_language_may_have_any_spelling() -> None:
     assert live(("language", "auto")) == live(("language", "multi"))
     asked = parse([("detect_language", "Norwegian"), ("detect_language", "en-GB")], ["en", "no"], is_live=False)
     assert asked.start.languages == ("no", "en")
+
+
+@pytest.mark.parametrize("parse_query", [live, recorded])
+def test_of_two_values_of_an_option_the_answer_names_the_one_that_is_used(
+    parse_query: Callable[..., Options],
+) -> None:
+    query = [("language", "de"), ("punctuate", "false"), ("language", "en"), ("punctuate", "true")]
+    options = parse_query(*query)
+    assert (options.start.language, options.punctuate) == ("de", False)
+    assert options.adjusted == ("language=de", "punctuate=false")
+    assert parse_query(("language", "de"), ("language", "de")).adjusted == ()
