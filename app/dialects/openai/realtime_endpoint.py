@@ -10,13 +10,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
 from tutti_server.app.dialects.body_endpoint import json_body
-from tutti_server.app.dialects.checks import integer_from
+from tutti_server.app.dialects.checks import integer_from, is_boolean, understood
 from tutti_server.app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES
 from tutti_server.app.dialects.openai.realtime_fields import NO_EFFECT, BadField, Warnings
 from tutti_server.app.dialects.openai.realtime_options import ANSWERS_NOTHING, RealtimeSettings, named, updated
 from tutti_server.app.dialects.openai.realtime_session import RealtimeSession, described, described_flat
 from tutti_server.app.dialects.openai.realtime_wire import BETA_SUBPROTOCOL, SUBPROTOCOL, OpenAIRealtime
-from tutti_server.app.errors import RETRY_AFTER_S, RequestError
+from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
 from tutti_server.app.files.uploads import Upload
 from tutti_server.app.live.accept import serve_session
 from tutti_server.app.service.auth import header_key, prefixed_key
@@ -68,9 +68,9 @@ async def create_client_secret(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await json_body(Upload(request, service.settings))
     seconds = _seconds(body.get("expires_after"), "expires_after")
-    rooms = body.get("rooms", False)
-    if not isinstance(rooms, bool):
-        raise RequestError(400, "rooms: expected true or false", "rooms")
+    rooms = understood(body.get("rooms", False), is_boolean)
+    if not is_boolean(rooms):
+        raise RequestError(400, f"rooms: expected true or false, got {shorten(rooms)}", "rooms")
     settings, secret = _sign(service, request, _object(body, "session"), seconds, rooms)
     session = described(settings, f"sess_{token_hex(8)}", service.transcriber.info)
     return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
@@ -167,8 +167,10 @@ def _seconds(expires_after: object, name: str) -> int:
         return DEFAULT_SECRET_S
     expected = f"an object with anchor created_at and seconds from {MIN_SECRET_S} to {MAX_SECRET_S}"
     if not isinstance(expires_after, dict) or expires_after.get("anchor", "created_at") != "created_at":
-        raise RequestError(400, f"{name}: expected {expected}", name)
-    seconds: int = expires_after.get("seconds", DEFAULT_SECRET_S)
-    if not integer_from(MIN_SECRET_S, MAX_SECRET_S)(seconds):
-        raise RequestError(400, f"{name}.seconds: expected {expected}", f"{name}.seconds")
+        raise RequestError(400, f"{name}: expected {expected}, got {shorten(expires_after)}", name)
+    is_valid = integer_from(MIN_SECRET_S, MAX_SECRET_S)
+    seconds: int = understood(expires_after.get("seconds", DEFAULT_SECRET_S), is_valid)
+    if not is_valid(seconds):
+        message = f"{name}.seconds: expected {expected}, got {shorten(seconds)}"
+        raise RequestError(400, message, f"{name}.seconds")
     return seconds

@@ -215,6 +215,15 @@ async def test_an_open_server_makes_secrets(serve: Serve) -> None:
         assert await transcribed(socket) == said([1, 2, 3])
 
 
+async def test_values_in_a_request_for_a_secret_may_be_texts(serve: Serve) -> None:
+    """As in the updates of a session."""
+    server = await serve()
+    response = await post(server, "client_secrets", {"expires_after": {"seconds": "30"}, "rooms": "false"})
+    body = response.json()
+    assert response.status_code == 200, body
+    assert 0 < body["expires_at"] - server.service.shared.started < 60
+
+
 LONG_PROMPT = "".join(map(str, range(2500)))
 BAD_REQUESTS: list[tuple[Any, int, str | None]] = [
     (b"hello", 400, None),
@@ -224,6 +233,7 @@ BAD_REQUESTS: list[tuple[Any, int, str | None]] = [
     ({"session": {"audio": {"input": {"transcription": {"prompt": LONG_PROMPT}}}}}, 400, "session"),
     ({"expires_after": {"seconds": 5}}, 400, "expires_after.seconds"),
     ({"expires_after": {"seconds": True}}, 400, "expires_after.seconds"),
+    ({"rooms": "some"}, 400, "rooms"),
     ({"expires_after": {"anchor": "born_at"}}, 400, "expires_after"),
     (b"x" * (MAX_BODY_BYTES + 1), 413, None),
     (b'{"session": {"audio": {"input": {"transcription": {"prompt": "\\ud800"}}}}}', 400, None),
@@ -241,3 +251,4 @@ async def test_bad_requests_for_secrets_are_explained(serve: Serve) -> None:
         error = response.json()["error"]
         assert (response.status_code, error["param"]) == (status, param), str(body)[:60]
         assert "expected" in error["message"]
+        assert param is None or "got" in error["message"]
