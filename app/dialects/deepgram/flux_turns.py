@@ -109,7 +109,9 @@ class Turns:
         """A turn that has probably ended goes on, or has another text."""
         turn = self._turns[event.utterance]
         if turn.is_eager:
-            turn.is_eager, turn.confidence = False, 0.0
+            turn.is_eager = False
+            if not turn.is_over:
+                turn.confidence = 0.0
             turn.end_s = max(turn.end_s, event.at_s)
             yield from self._report(turn, "TurnResumed")
 

@@ -89,6 +89,25 @@ def test_an_end_with_another_text_than_the_eager_one_is_announced(text: str) -> 
     assert infos(dialect, endpoint(flush=1), *final(text)) == [("TurnResumed", 0, text), ("EndOfTurn", 0, text)]
 
 
+def test_a_turn_that_has_ended_keeps_its_confidence() -> None:
+    """Text rules take an eager end back that hid a number too many, when the end of the turn is known already."""
+    messages = written(
+        flux(),
+        began(),
+        eager("In [NUMBER]"),
+        endpoint(confidence=0.8),
+        segment("In 2024.", 0.2, 2.0),
+        resumed(),
+        utterance("In 2024.", 0.2, 2.0),
+    )
+    assert [(each["event"], each["end_of_turn_confidence"]) for each in messages] == [
+        ("StartOfTurn", 0.5),
+        ("EagerEndOfTurn", 0.5),
+        ("TurnResumed", 0.8),
+        ("EndOfTurn", 0.8),
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"), [("", []), ("Oh.", [("StartOfTurn", 0, "Oh."), ("EndOfTurn", 0, "Oh.")])]
 )
