@@ -98,10 +98,10 @@ class Redaction:
         """
         runs = [
             replace(run, goes_on=True) if changes_from is not None and run.start >= changes_from else run
-            for run in digit_runs(text)
+            for run in (digit_runs(text) if self._has_numbers else ())
         ]
-        edits = self._numbers(text, runs, before) if self._has_numbers else []
-        decided = runs[-1].start if runs and runs[-1].goes_on and self._has_numbers else len(text)
+        edits = self._numbers(text, runs, before)
+        decided = runs[-1].start if runs and runs[-1].goes_on else len(text)
         if "email" in self._kinds:
             edits += [_edit(start, end, "email") for start, end in addresses(text)]
             decided = min(decided, start_of_partial_address(text))

@@ -284,6 +284,7 @@ RULES = (
     ),
     TextRuleOptions(redact=("number",), replace=(("my you", "your"), ("uh", ""))),
     TextRuleOptions(numerals=True, replace=(("at dot", "@."),)),
+    TextRuleOptions(redact=("email",)),
 )
 
 
@@ -322,6 +323,15 @@ def test_a_word_before_a_repeated_digit_ends_no_number_wherever_the_text_is_cut(
     assert speaker.utterances[1].text == "double [NUMBER]"
 
 
+@pytest.mark.parametrize("options", [TextRuleOptions(redact=("email",)), TextRuleOptions(redact_names=("Ann Lee",))])
+def test_a_number_that_is_not_redacted_takes_no_stable_text_back(options: TextRuleOptions) -> None:
+    speaker = Speaker(options)
+    for stable in ("May ten to", "May ten to 123456", "May ten to 123456 thirty"):
+        speaker.interim(stable, "")
+    shown = [each.stable for each in speaker.sent if isinstance(each, events.Interim)]
+    assert all(after.startswith(before) for before, after in pairwise(shown)), shown
+
+
 @given(utterances(), st.sampled_from(RULES), st.data())
 def test_stable_text_grows_to_the_final_text_which_is_that_of_the_whole(
     said: list[list[str]], options: TextRuleOptions, data: st.DataObject
@@ -339,10 +349,12 @@ def test_stable_text_grows_to_the_final_text_which_is_that_of_the_whole(
         final = speaker.utterances[-1].text
         assert final == apply(raw, rules.find(raw, before).edits).lstrip()
         before = rules.after(raw, before)
-        shown, words = "", list[str]()
+        shown, seen, words = "", "", list[str]()
         for event in speaker.sent[n_sent:]:
             if isinstance(event, events.Interim):
                 assert final.startswith(shown + event.stable)
+                assert len(shown + event.stable) >= len(seen)
+                seen = shown + event.stable
             if isinstance(event, events.Segment):
                 shown += event.text
                 words += [word.text for word in event.words]
