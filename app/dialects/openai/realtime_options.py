@@ -156,7 +156,7 @@ def updated(settings: RealtimeSettings, session: object, meant: Meant) -> tuple[
         fields.warn("type", ANSWERS_NOTHING)
     source = fields.nested("audio").nested("input")
     source.discard_empty("format", "transcription", "turn_detection")
-    fields.discard_empty("input_audio_transcription", "turn_detection")
+    fields.discard_empty("input_audio_format", "input_audio_transcription", "turn_detection", "include")
     settings = _audio(settings, source, fields)
     for each, key in ((source, "transcription"), (fields, "input_audio_transcription")):
         if each.has(key):
@@ -227,6 +227,7 @@ def _transcription(settings: RealtimeSettings, parent: Fields, key: str, meant: 
         parent.warn(key, "transcription cannot be turned off, because this server does nothing else")
         return replace(settings, requested_model=None, served=None, language=None, languages=(), prompt="", keywords=())
     fields = parent.nested(key)
+    fields.discard_empty("languages", "keywords")
     if fields.has("model"):
         name = fields.pop("model", "a name", is_text)
         settings, warnings = named(replace(settings, requested_model=None), name, meant)

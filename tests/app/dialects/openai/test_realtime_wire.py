@@ -131,6 +131,17 @@ def test_an_empty_text_is_no_object(name: str) -> None:
     assert after["session"]["audio"] == before["session"]["audio"]
 
 
+def test_an_empty_text_is_no_list_and_no_format() -> None:
+    """Those in force stay."""
+    talk = open_talk()
+    transcription = {"languages": ["en", "de"], "keywords": ["tutti"]}
+    session = {"input_audio_format": "g711_alaw", "input_audio_transcription": transcription, "include": [WORDS]}
+    (before,) = talk.say({"type": "transcription_session.update", "session": session})
+    session = {"input_audio_format": "", "input_audio_transcription": dict.fromkeys(transcription, ""), "include": ""}
+    (after,) = talk.say({"type": "transcription_session.update", "session": session})
+    assert after["session"] == before["session"] and after["session"]["include"] == [WORDS]
+
+
 def test_an_empty_commit_is_an_error_that_changes_nothing() -> None:
     """As in OpenAI's API, with the client's id of the event that was wrong."""
     talk = open_talk()
