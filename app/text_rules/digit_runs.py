@@ -56,6 +56,8 @@ _WORD = re.compile(
     re.IGNORECASE,
 )
 """A word, as far as sequences of digits are concerned."""
+_JOINED = re.compile(r"\s+|[\-‐‑]")
+"""What stands between the two words of "twenty-five"."""
 _BREAK = re.compile(r"[%$€£¥₹]")
 """What ends a sequence between two words, beside words: the signs of an amount."""
 _OPENING = "(+#"
@@ -107,6 +109,7 @@ def digit_runs(text: str) -> Iterator[DigitRun]:
             if run:
                 yield DigitRun(run.start, run.end, run.digits)
             run = pending = None
+        is_joined = _JOINED.fullmatch(text, until, token.start()) is not None
         until = token.end()
         digits = _digits(word)
         if word in REPEATS:
@@ -114,6 +117,9 @@ def digit_runs(text: str) -> Iterator[DigitRun]:
             if run:
                 run.repeat = REPEATS[word]
             continue
+        if word in ZEROS and ((run and run.repeat > 1) or (pending and pending[1] > 1)):
+            # "double oh"
+            digits = ZEROS[word]
         if digits is None and run is None:
             # "oh five", "o five"
             pending = (token.start(), 1) if word in ZEROS else None
@@ -122,7 +128,7 @@ def digit_runs(text: str) -> Iterator[DigitRun]:
             run = _begin(token, word, digits, pending, text)
         elif digits is not None:
             assert run
-            _go_on(run, token.end(), word, digits)
+            _go_on(run, token.end(), word, digits, is_joined)
         elif run and not _skip(run, word):
             yield DigitRun(run.start, run.end, run.digits)
             run = None
@@ -162,9 +168,10 @@ def _begin(token: re.Match[str], word: str, digits: str, pending: tuple[int, int
     return _Open(start=start, end=token.end(), digits=digits, after_ten=word in TENS)
 
 
-def _go_on(run: _Open, end: int, word: str, digits: str) -> None:
-    """Add the digits of a word to a sequence."""
-    if run.after_ten and word in UNITS and digits != "0" and not run.n_fillers:
+def _go_on(run: _Open, end: int, word: str, digits: str, is_joined: bool) -> None:
+    """Add the digits of a word to a sequence; `is_joined` if it may be the unit of the word before it."""
+    is_unit = word in UNITS and digits != "0" and is_joined and run.repeat == 1
+    if run.after_ten and is_unit and not run.n_fillers:
         run.digits = run.digits[:-1] + digits
     else:
         run.digits += run.maybe + digits * run.repeat
