@@ -207,9 +207,8 @@ def _language_hints(
     """The values of a field as codes that the model knows, without their regions."""
     if wanted and not is_multilingual:
         raise BadStart(name, f"none with another model than {MULTILINGUAL}", wanted[0])
-    known = languages or ("en",)
     codes = [code_of(each) for each in wanted]
     for code, text in zip(codes, wanted, strict=True):
-        if code not in known:
-            raise BadStart(name, f"one of {', '.join(known)} with or without a region", text)
+        if code not in languages:
+            raise BadStart(name, f"one of {', '.join(languages)} with or without a region", text)
     return tuple(dict.fromkeys(codes))

@@ -287,10 +287,7 @@ def _language(fields: Fields, key: str, code: str | None, model: api.ModelCard) 
     short = language_of(code, model.languages)
     if short is None or short in model.languages:
         return short
-    if short == "en" and not model.languages:
-        # A checkpoint with one language knows English, and has no token that names it.
-        return None
-    raise BadField(fields.name(key), f"one of {', '.join(model.languages) or 'en'}", code)
+    raise BadField(fields.name(key), f"one of {', '.join(model.languages)}", code)
 
 
 def _turn_detection(settings: RealtimeSettings, parent: Fields) -> RealtimeSettings:

@@ -347,7 +347,7 @@ def test_hints_beyond_the_limit_fail_no_session() -> None:
 
 def test_an_english_only_model_accepts_english() -> None:
     """Clients name the language by default."""
-    talk = open_talk(model=replace(MODEL, languages=()))
+    talk = open_talk(model=replace(MODEL, languages=("en",)))
     talk.say(update(transcription={"language": "en"}))
     assert talk.say(update(transcription={"language": "de"}))[0]["type"] == "error"
     hear(talk, TURN)
@@ -391,12 +391,11 @@ def test_a_model_that_does_not_know_the_language_is_refused(kept: dict[str, Any]
 
 
 def test_another_model_keeps_the_language_that_it_knows() -> None:
-    """A model that knows only English has no name for it."""
     for kept, model, languages, expected in (
         ({"language": "de"}, {"model": "small"}, ("en", "de"), ("de", ())),
         ({"languages": ["de", "en"]}, {"model": "small"}, ("en", "de"), (None, ("de", "en"))),
-        ({"language": "en"}, {"model": "small"}, (), (None, ())),
-        ({"language": "de"}, {"model": "small", "language": "en"}, (), (None, ())),
+        ({"language": "en"}, {"model": "small"}, ("en",), ("en", ())),
+        ({"language": "de"}, {"model": "small", "language": "en"}, ("en",), ("en", ())),
         ({"language": "de"}, {"model": "small", "languages": ["fr"]}, ("fr",), ("fr", ())),
     ):
         settings = updated_in_turn(kept, model, languages=languages)
