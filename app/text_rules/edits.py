@@ -65,7 +65,14 @@ def _is_between_words(text: str, index: int) -> bool:
     """Whether no word has a part before this index and a part after it."""
     if not 0 < index < len(text):
         return True
+    if is_mark(text[index]):
+        return False
     return any(each.isspace() or _UNSPACED.match(each) for each in text[index - 1 : index + 1])
+
+
+def is_mark(character: str) -> bool:
+    """Whether a character is a part of the letter before it: an accent on its own, or a sign for a vowel or a tone."""
+    return unicodedata.category(character).startswith("M")
 
 
 def before_space(text: str, index: int) -> int:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from tutti_server.app.text_rules.edits import Edit, Found, Phrases, before_space
+from tutti_server.app.text_rules.edits import Edit, Found, Phrases, before_space, is_mark
 
 PROFANITIES = (
     "arsehole arseholes asshole assholes bastard bastards bitch bitches bollocks bullshit cock cocks cocksucker cunt "
@@ -34,7 +34,9 @@ class Replacing:
         """The edits of a text that may go on."""
         edits = []
         for match, index in self._phrases.find(text):
-            if _MARK.match(text, match.end()) or (match.start() and _MARK.match(text, match.start() - 1)):
+            if is_mark(text[match.end() : match.end() + 1] or " "):
+                continue
+            if match.start() and _MARK.match(text, match.start() - 1):
                 continue
             new = self._new[index]
             start, end = match.span() if new else _left_out(text, *match.span())

@@ -78,6 +78,13 @@ def test_words_are_found_where_no_spaces_stand_between_them() -> None:
     assert apply(text, rule.find(text).edits) == "我叫他。"
 
 
+def test_a_letter_is_not_replaced_without_its_signs() -> None:
+    """In Thai, and of a letter of Japanese with its mark on its own."""
+    for letters, word in (("สวัสด", "สวัสดี"), ("か", "か\u3099")):
+        rule = Replacing([(letters, "X")])
+        assert apply(f"{word} {letters}", rule.find(f"{word} {letters}").edits) == f"{word} X"
+
+
 def test_profane_words_become_asterisks() -> None:
     text = "Bullshit, said the Scunthorpe man."
     assert apply(text, Masking(PROFANITIES).find(text).edits) == "********, said the Scunthorpe man."

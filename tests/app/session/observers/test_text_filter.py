@@ -1,6 +1,7 @@
 """What a session sends follows the client's text rules, and what was shown as stable stays."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -321,6 +322,17 @@ def test_a_word_before_a_repeated_digit_ends_no_number_wherever_the_text_is_cut(
             speaker.segment(text)
         speaker.end()
     assert speaker.utterances[1].text == "double [NUMBER]"
+
+
+@pytest.mark.parametrize("text", ["สวัสดี", "か\u3099か\u3099"])
+def test_no_letter_is_cut_from_its_signs(text: str) -> None:
+    """Neither between stable text and the tail, nor between two words."""
+    speaker = Speaker(TextRuleOptions(redact=("number",)))
+    speaker.interim(text, "")
+    (interim,) = speaker.sent
+    assert isinstance(interim, events.Interim) and interim.stable + interim.tail == text
+    parts = [interim.stable, interim.tail, *(word.text for word in interim.stable_words + interim.tail_words)]
+    assert not [each for each in parts if unicodedata.category(each[:1] or " ").startswith("M")]
 
 
 @pytest.mark.parametrize("options", [TextRuleOptions(redact=("email",)), TextRuleOptions(redact_names=("Ann Lee",))])
