@@ -8,6 +8,8 @@ from itertools import chain
 
 TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 """A word, without punctuation."""
+MARKS = ",.;:!?…、。，．；：！？"
+"""Marks that belong to the word before them."""
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 """A letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 
@@ -65,7 +67,7 @@ def _is_between_words(text: str, index: int) -> bool:
     """Whether no word has a part before this index and a part after it."""
     if not 0 < index < len(text):
         return True
-    if is_mark(text[index]):
+    if is_mark(text[index]) or text[index] in MARKS:
         return False
     return any(each.isspace() or _UNSPACED.match(each) for each in text[index - 1 : index + 1])
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from tutti_server.app.text_rules.edits import Edit, Found, Phrases, before_space, is_mark
+from tutti_server.app.text_rules.edits import MARKS, Edit, Found, Phrases, before_space, is_mark
 
 PROFANITIES = (
     "arsehole arseholes asshole assholes bastard bastards bitch bitches bollocks bullshit cock cocks cocksucker cunt "
@@ -12,9 +12,6 @@ PROFANITIES = (
     "sluts twat twats wanker wankers whore whores"
 ).split()
 """English words that are masked."""
-
-MARKS = ",.;:!?…、。，．；：！？"
-"""Marks that belong to the word before them."""
 
 
 _MARK = re.compile(r"[\u0300-\u036f\u0900-\u0963\u0966-\u0dff]")

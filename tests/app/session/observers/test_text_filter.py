@@ -335,6 +335,20 @@ def test_no_letter_is_cut_from_its_signs(text: str) -> None:
     assert not [each for each in parts if unicodedata.category(each[:1] or " ").startswith("M")]
 
 
+def test_no_mark_is_cut_from_the_word_before_it() -> None:
+    """A word that is listed keeps its times, so it is listed with its mark or not at all."""
+    words = tuple(events.Word(text, at, at + 1.0, 0.9) for at, text in enumerate(("行", "く。", "は")))
+    text_filter = TextFilter(TextRuleOptions(redact=("number",)), is_resumed=False, wants_words=True)
+    for n_words in (2, 3):
+        stable = "".join(word.text for word in words[:n_words])
+        interim = events.Interim(
+            utterance=0, channel=0, start_s=0.0, end_s=3.0, stable=stable, tail="", stable_words=words[:n_words]
+        )
+        (shown,) = text_filter.applied(interim)
+        assert isinstance(shown, events.Interim)
+        assert shown.stable_words == words[: n_words - 1] and shown.tail_words == words[n_words - 1 : n_words]
+
+
 @pytest.mark.parametrize("options", [TextRuleOptions(redact=("email",)), TextRuleOptions(redact_names=("Ann Lee",))])
 def test_a_number_that_is_not_redacted_takes_no_stable_text_back(options: TextRuleOptions) -> None:
     speaker = Speaker(options)
