@@ -71,7 +71,7 @@ class TextRules:
         edits = without_overlaps([edit for each in found for edit in each.edits])
         whole = [*((edit.start, edit.end) for edit in edits), *(span for each in found for span in each.whole)]
         decided = min((each.decided for each in found), default=len(text))
-        return Found(edits, cut_before(text, decided, whole))
+        return Found(edits, cut_before(text, decided, whole), whole)
 
     def after(self, text: str, before: Before) -> Before:
         """What a text that is over tells about the text after it."""

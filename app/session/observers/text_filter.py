@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from tutti_server.app.session.messages import events
-from tutti_server.app.text_rules.edits import Edit, apply, start_of_last_word
+from tutti_server.app.text_rules.edits import Edit, Found, apply, cut_before, start_of_last_word
 from tutti_server.app.text_rules.pipeline import TextRuleOptions, TextRules
 from tutti_server.app.text_rules.redaction import MIN_PART, Before
 
@@ -62,19 +62,9 @@ class _Timed:
             spans.append((start, at))
         return spans
 
-    def split_at(self, index: int) -> "_Timed":
-        """Return the same text; a word that goes on after this index becomes two, as in scripts without spaces."""
-        words: list[events.Word] = []
-        for word, (first, last) in zip(self.words, self.spans(), strict=True):
-            if not first < index < last:
-                words.append(word)
-                continue
-            at_s = round(word.start_s + (word.end_s - word.start_s) * (index - first) / (last - first), 3)
-            words += [
-                replace(word, text=self.text[first:index], end_s=at_s),
-                replace(word, text=self.text[index:last], start_s=at_s),
-            ]
-        return replace(self, words=tuple(words))
+    def cut_before(self, found: Found) -> int:
+        """Return the last index at which what was found lets the text be cut, and which cuts no word."""
+        return cut_before(self.text, found.decided, [*found.whole, *self.spans()])
 
     def times(self, start: int, end: int) -> tuple[float, float]:
         """When a part of the text is spoken. The last words may not be known: they share the time that is left."""
@@ -175,7 +165,7 @@ class TextFilter:
         start_s = channel.span[0] if channel.text else event.start_s
         timed = _Timed(channel.text + event.text, channel.words + event.words, start_s, event.end_s)
         found = self._rules.find(timed.text, channel.before)
-        yield from self._send(channel, event, timed, found.edits, found.decided)
+        yield from self._send(channel, event, timed, found.edits, timed.cut_before(found))
 
     def _end(self, channel: _Channel, event: events.Utterance) -> Iterator[events.Event]:
         if channel.text:
@@ -205,7 +195,6 @@ class TextFilter:
         self, channel: _Channel, event: events.Segment, timed: _Timed, edits: Sequence[Edit], end: int
     ) -> Iterator[events.Segment]:
         """Send the text up to an index, and hold back the rest."""
-        timed = timed.split_at(end)
         n_words = sum(first < end for first, _ in timed.spans())
         has_rest = end < len(timed.text)
         rest_s, _ = timed.times(end, len(timed.text)) if has_rest else (event.end_s, 0.0)
@@ -240,12 +229,12 @@ class TextFilter:
     def _interim(self, channel: _Channel, event: events.Interim) -> events.Interim:
         stable = channel.text + event.stable
         has_words = bool(event.stable_words or event.tail_words)
-        words = channel.words + event.stable_words + event.tail_words if has_words else ()
+        words = channel.words + event.stable_words + event.tail_words
         timed = _Timed(stable + event.tail, words, event.start_s, event.end_s)
         # The last word may get more letters.
-        decided = self._rules.find(stable[: start_of_last_word(stable)].rstrip(), channel.before).decided
+        found = self._rules.find(stable[: start_of_last_word(stable)].rstrip(), channel.before)
+        decided = timed.cut_before(found)
         edits = self._rules.find(timed.text, channel.before, changes_from=decided).edits
-        timed = timed.split_at(decided)
         shown = apply(timed.text, edits, 0, decided)
         tail = apply(timed.text, edits, decided)
         if not any(channel.sent):
@@ -255,8 +244,8 @@ class TextFilter:
             stable=shown,
             tail=tail,
             start_s=min(event.start_s, channel.span[0]) if channel.text else event.start_s,
-            stable_words=timed.edited_words(edits, 0, decided),
-            tail_words=timed.edited_words(edits, decided, len(timed.text)),
+            stable_words=timed.edited_words(edits, 0, decided) if has_words else (),
+            tail_words=timed.edited_words(edits, decided, len(timed.text)) if has_words else (),
         )
 
 
