@@ -1,6 +1,7 @@
 """Builds the ASGI application of one service, and the server that runs and drains it."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
@@ -34,6 +35,8 @@ from tutti_server.app.service.shared_state import SharedState
 from tutti_server.app.service.tls import Certificate
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.engine import api
+
+logger = logging.getLogger(__name__)
 
 MESSAGE_SLACK = 4
 """The WebSocket protocol cuts off messages that are this many times the limit of the settings.
@@ -280,7 +283,10 @@ class Server(uvicorn.Server):
             self._drain = asyncio.get_running_loop().create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
-        await drain(self._service)
+        try:
+            await drain(self._service)
+        except Exception:
+            logger.exception("the drain has failed; the server ends without it")
         if self._last_signal is not None:
             # The exit status shows that the drain was cut short.
             super().handle_exit(self._last_signal, None)

@@ -1,0 +1,26 @@
+"""The end of a server."""
+
+import asyncio
+
+import pytest
+
+from tests.app.conftest import Serve
+
+
+class Faulty:
+    """A connection with a defect: it cannot be drained."""
+
+    def drain(self) -> None:
+        raise RuntimeError("no such session")
+
+    def abandon(self) -> None: ...
+
+
+async def test_a_server_whose_drain_fails_ends_all_the_same(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """Else it would refuse everything and stay until a second signal. The log has the traceback."""
+    server = await serve()
+    with server.service.admission.guest(Faulty()):
+        server.server.stop()
+        async with asyncio.timeout(20):
+            await server.task
+    assert "the drain has failed" in caplog.text and "RuntimeError: no such session" in caplog.text
