@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections import Counter
@@ -71,7 +72,7 @@ def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
     """The recordings that these names mean: files, `-`, and folders with all that is below them.
 
     Returns:
-        the recordings, and a sentence for each name that means none and for each folder that cannot be read.
+        the recordings, and a sentence for each name that means none, and for each folder and link that cannot be read.
     """
     found: list[Recording] = []
     problems: list[str] = []
@@ -104,16 +105,21 @@ def _printable(name: str) -> str:
 
 
 def _inside(folder: Path) -> tuple[list[Path], list[OSError]]:
-    """The recordings below a folder, in the order of their names, and why folders below it cannot be read.
+    """The recordings below a folder, in the order of their names, and why folders and links below it cannot be read.
 
-    Hidden files and folders are left out.
+    Hidden files and folders are left out, and so are pipes and sockets, which nobody may write to.
     """
     found: list[Path] = []
     unreadable: list[OSError] = []
     for parent, folders, files in os.walk(folder, onerror=unreadable.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         names = (name for name in sorted(files) if not name.startswith("."))
-        found += [Path(parent) / name for name in names if Path(name).suffix.lower() in SUFFIXES]
+        for path in (Path(parent, name) for name in names if Path(name).suffix.lower() in SUFFIXES):
+            try:
+                if stat.S_ISREG(path.stat().st_mode):
+                    found.append(path)
+            except OSError as error:
+                unreadable.append(error)
     return found, unreadable
 
 

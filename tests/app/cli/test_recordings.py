@@ -77,6 +77,17 @@ def test_a_folder_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: p
     assert problems == [f"{private}: Permission denied"] * 2
 
 
+def test_a_pipe_in_a_folder_is_no_recording_and_a_broken_link_is_reported(tmp_path: Path) -> None:
+    """A pipe to which nobody writes would hold the command for ever."""
+    names(tmp_path, "a.mp3")
+    os.mkfifo(tmp_path / "pipe.wav")
+    (tmp_path / "link.mp3").symlink_to("a.mp3")
+    (tmp_path / "lost.mp3").symlink_to("nowhere")
+    found, problems = find_recordings([str(tmp_path)])
+    assert [str(each.output_name) for each in found] == ["a.mp3", "link.mp3"]
+    assert problems == [f"{tmp_path}/lost.mp3: No such file or directory"]
+
+
 def paths(found: list[Recording], **values: object) -> list[str]:
     return [str(path) for path in Destination(**values).paths(found, Layout(format="srt"))]  # type: ignore[arg-type]
 
