@@ -197,15 +197,18 @@ def _refuse_overwriting(recordings: Iterable[Recording], paths: Sequence[Path]) 
 def opened_output(path: Path) -> Iterator[IO[str]]:
     """Open a file for a transcript. It has its name only once it is complete; then it replaces an older one.
 
+    A link stays, and what it names is replaced.
+
     Raises:
         OSError: it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and not path.is_file():
         # A device or a pipe.
         with path.open("w", encoding="utf-8") as file:
             yield file
         return
+    path = Path(os.path.realpath(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     try:
         with part.open("w", encoding="utf-8") as file:

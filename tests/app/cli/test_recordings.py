@@ -139,3 +139,14 @@ def test_a_file_is_complete_or_not_there(tmp_path: Path) -> None:
         file.write("new")
         assert path.read_text() == "old"
     assert [(each.name, each.read_text()) for each in path.parent.iterdir()] == [("a.srt", "new")]
+
+
+def test_a_link_to_an_output_stays(tmp_path: Path) -> None:
+    """Such as /dev/stdout, where that is a file."""
+    path, link = tmp_path / "files" / "a.srt", tmp_path / "a.srt"
+    link.symlink_to(path)
+    for text in ("first", "second"):
+        with opened_output(link) as file:
+            file.write(text)
+        assert link.is_symlink() and path.read_text() == text
+    assert [each.name for each in path.parent.iterdir()] == ["a.srt"]
