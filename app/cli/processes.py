@@ -250,7 +250,8 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
         note_process(folder)
         supervisor = Supervisor(
             SupervisorConfig(
-                start_engines=tuple(partial(_start_engine_process, settings, folder, place) for place in engines),
+                prepare=partial(_prepare_process, settings, folder),
+                start_engines=tuple(partial(_start_engine_process, settings, place) for place in engines),
                 serve=partial(_serve_gateway, settings, shared),
                 folder=Path(folder),
                 listeners=listeners,
@@ -275,12 +276,16 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
         sys.exit(EXIT_CODE_OF_SIGNAL + signals[-1])
 
 
-def _start_engine_process(
-    settings: Settings, folder: str, place: EnginePlace
-) -> AbstractAsyncContextManager[api.CallbackTranscriber]:
-    """Called in each engine process."""
+def _prepare_process(settings: Settings, folder: str) -> None:
+    """Called first in each engine process and each gateway process."""
     set_up_logging(settings)
     note_process(folder)
+
+
+def _start_engine_process(
+    settings: Settings, place: EnginePlace
+) -> AbstractAsyncContextManager[api.CallbackTranscriber]:
+    """Called in each engine process."""
     # Before torch is loaded, which reads it.
     os.environ.update(place.environment)
     settings = replace(settings, threads=place.threads)
@@ -299,8 +304,6 @@ async def _serve_gateway(
     Raises:
         StartError: that is not possible with these settings.
     """
-    set_up_logging(settings)
-    note_process(shared.metrics_folder or "")
     reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
     try:

@@ -44,6 +44,9 @@ class GatewaySlot:
     """
 
 
+Prepare = Callable[[], None]
+"""Called first in every process, also in a gateway that waits for an engine. It is pickled."""
+
 StartEngine = Callable[[], AbstractAsyncContextManager[CallbackTranscriber]]
 """Starts the engine. The engine runs until the context is left."""
 
@@ -58,6 +61,7 @@ It raises `StartError` if it cannot start.
 class EngineRole:
     """The work of an engine process: start the engine and serve the gateways until the process is killed."""
 
+    prepare: Prepare
     start: StartEngine
     number: int
     """The number of the engine, from 0."""
@@ -69,6 +73,7 @@ class EngineRole:
     async def __call__(self, pipe: ControlPipe) -> None:
         """Do the work of the process. If the engine cannot start, the supervisor receives the reason."""
         prepare_environment()
+        self.prepare()
         async with AsyncExitStack() as stack:
             try:
                 transcriber = await stack.enter_async_context(self.start())
@@ -94,6 +99,7 @@ class EngineRole:
 class GatewayRole:
     """The work of a gateway process: wait for an engine, then serve clients until drained."""
 
+    prepare: Prepare
     serve: Serve
     route: bytes
     """The address under which the engine servers know the gateway."""
@@ -111,6 +117,7 @@ class GatewayRole:
 
     async def __call__(self, pipe: ControlPipe) -> None:
         """Do the work of the process. If the gateway cannot start, the supervisor receives the reason."""
+        self.prepare()
         async with asyncio.TaskGroup() as tasks:
             end = GatewayEnd(self.route, SharedAudioPool(buffer_of(self.pool)), tasks)
             engines = GatewayEngines(end, self.n_engines, gateway=self.number, n_gateways=self.n_gateways)

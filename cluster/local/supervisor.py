@@ -29,7 +29,7 @@ from tutti_server.cluster.local.control_messages import (
 from tutti_server.cluster.local.managed_process import ChildProcess, ManagedProcess
 from tutti_server.cluster.local.messages import make_route
 from tutti_server.cluster.local.restart_policy import RestartPolicy
-from tutti_server.cluster.local.roles import EngineRole, GatewayRole, Serve, StartEngine
+from tutti_server.cluster.local.roles import EngineRole, GatewayRole, Prepare, Serve, StartEngine
 from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
 from tutti_server.cluster.local.shared_counts import COUNT_BYTES, KeepCounts, SharedCounts
 from tutti_server.cluster.local.shared_memory import SharedMemoryTooSmall, create_shared_memory
@@ -56,6 +56,8 @@ class SupervisorError(Exception):
 class SupervisorConfig:
     """What the processes do, and how long the supervisor waits for them."""
 
+    prepare: Prepare
+    """Prepares each process, such as for its log."""
     start_engines: tuple[StartEngine, ...]
     """Starts each engine. Each is called in an engine process of its own; it is pickled, as is `serve`."""
     serve: Serve
@@ -228,7 +230,7 @@ class Supervisor:
         engine, config = self._engines[number], self.config
         # A new path for each engine process: no gateway talks to the one before by mistake.
         address = f"{config.folder}/{engine.name}.{engine.generation}"
-        role = EngineRole(config.start_engines[number], number, address, self._pools)
+        role = EngineRole(config.prepare, config.start_engines[number], number, address, self._pools)
         return ChildProcess(engine.name, config.folder, role, partial(self._handle_engine_report, engine))
 
     def _handle_engine_report(self, engine: ManagedProcess, report: StartReport) -> None:
@@ -255,6 +257,7 @@ class Supervisor:
     def _start_gateway(self, number: int) -> ChildProcess:
         gateway, config = self._gateways[number], self.config
         role = GatewayRole(
+            prepare=config.prepare,
             serve=config.serve,
             route=make_route(number, gateway.generation),
             number=number,

@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import repeat
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,15 +69,13 @@ async def test_a_server_gives_memory_back_while_it_serves(monkeypatch: pytest.Mo
             await serving
 
 
-def test_an_engine_process_keeps_to_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_engine_process_keeps_to_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its GPU, its part of that memory, and its threads."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    monkeypatch.setattr(processes, "set_up_logging", lambda settings: None)
-    monkeypatch.setattr(processes, "note_process", lambda folder: None)
     started: list[tuple[Settings, EngineConfig]] = []
     monkeypatch.setattr(processes, "start_engine", lambda settings, config: started.append((settings, config)))
     place = EnginePlace(3, {"CUDA_VISIBLE_DEVICES": "1"}, gpu_share=0.5)
-    processes._start_engine_process(Settings(slots=7), str(tmp_path), place)
+    processes._start_engine_process(Settings(slots=7), place)
     [(_, config)] = started
     assert (config.n_threads, config.n_slots, config.gpu_share) == (3, 7, 0.5)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"

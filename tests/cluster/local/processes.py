@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -14,6 +15,21 @@ from tests.fakes import MODEL, FakeTranscriber, speech
 from tutti_server.cluster.local.roles import GatewaySlot, StartError
 from tutti_server.engine.api import CallbackTranscriber, DoneEvent, Transcriber, Window
 from tutti_server.engine.errors import CheckpointError
+
+
+def prepare_nothing() -> None: ...
+
+
+def note_name(names: Path) -> None:
+    (names / multiprocessing.current_process().name).touch()
+
+
+@asynccontextmanager
+async def start_after(n_prepared: int, names: Path) -> AsyncIterator[CallbackTranscriber]:
+    """An engine that starts when this many processes have noted their names."""
+    while len(await asyncio.to_thread(os.listdir, names)) < n_prepared:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    yield FakeTranscriber()
 
 
 @asynccontextmanager

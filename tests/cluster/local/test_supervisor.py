@@ -39,6 +39,7 @@ class RunningService:
         listeners = tuple(socket.create_server(("127.0.0.1", 0)) for _ in range(2))
         self.ports = [listener.getsockname()[1] for listener in listeners]
         config: dict[str, Any] = {
+            "prepare": processes.prepare_nothing,
             "start_engines": (processes.start_fake,),
             "serve": processes.serve,
             "folder": folder,
@@ -138,6 +139,15 @@ async def test_dead_gateways_and_engines_are_replaced(tmp_path: Path, monkeypatc
         pids = [again["pid"], second["pid"]]
     assert shared_memory(os.getpid()) == []
     assert not any(map(is_running, pids))
+
+
+async def test_a_gateway_that_waits_for_an_engine_is_prepared(tmp_path: Path) -> None:
+    """So what it logs has the form of all other lines."""
+    names = tmp_path / "names"
+    names.mkdir()
+    start = partial(processes.start_after, 3, names)
+    async with running(tmp_path, prepare=partial(processes.note_name, names), start_engines=(start,)):
+        pass
 
 
 async def test_an_engine_that_is_given_up_does_not_end_the_others(
