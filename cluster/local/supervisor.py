@@ -334,6 +334,8 @@ class Supervisor:
                 self._pools = tuple(stack.enter_context(pool) for pool in pools)
             except SharedMemoryTooSmall as error:
                 raise SupervisorError(str(error)) from error
+            except OSError as error:
+                raise SupervisorError(f"expected shared memory for the audio of gateways, got: {error}") from error
             yield
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -240,6 +241,19 @@ async def test_a_lack_of_shared_memory_stops_the_supervisor(tmp_path: Path, monk
     monkeypatch.setattr(supervisor, "POOL_BLOCKS", 1 << 30)
     service = RunningService(tmp_path)
     with pytest.raises(SupervisorError, match="--shm-size"):
+        await service.supervisor.run()
+    service.supervisor.stop()
+
+
+async def test_a_host_without_shared_memory_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the folder of shared memory is missing, cannot be written or holds no further file."""
+
+    def refuse(name: str, **_: object) -> SharedMemory:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), f"/{name}")
+
+    monkeypatch.setattr("tutti_server.cluster.local.shared_memory.SharedMemory", refuse)
+    service = RunningService(tmp_path)
+    with pytest.raises(SupervisorError, match=r"expected shared memory .* Read-only file system: '/tutti-"):
         await service.supervisor.run()
     service.supervisor.stop()
 
