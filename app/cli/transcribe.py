@@ -4,7 +4,7 @@ import asyncio
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from tutti_server.app.files.formats import HEADED, Layout, TranscriptWriter, clo
 from tutti_server.app.files.transcription import session_config, transcribe
 from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.file_decoder import FileInfo, decode_file, languages_of_tracks, probe
-from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
 from tutti_server.app.session.messages import events
@@ -229,9 +229,8 @@ class _Work:
                 self.display.report(f"{each.recording.name}: {notice.message.removeprefix(FIELD)}")
 
             try:
-                async with aclosing(
-                    decode_file(file, n_channels, note, _track(each.recording, self.job.track))
-                ) as audio:
+                pieces = decode_file(file, n_channels, note, _track(each.recording, self.job.track))
+                async with aclosing(_read(pieces)) as audio:
                     await transcribe(
                         self.transcriber,
                         audio,
@@ -249,15 +248,34 @@ class _Work:
 
     def _open(self, stack: ExitStack, each: Input) -> tuple[BinaryIO, FileInfo | None]:
         """Open the recording. Runs in a thread, as a pipe may stay empty."""
-        try:
+        with _reading():
             file = stack.enter_context(each.recording.opened(is_searched=self.job.layout.has_channels))
-        except OSError as error:
-            raise MediaError(f"cannot be read: {error.strerror}") from error
-        return file, each.info or (probe(file, _track(each.recording, self.job.track)) if file.seekable() else None)
+            return file, each.info or (probe(file, _track(each.recording, self.job.track)) if file.seekable() else None)
 
     def _report(self, each: Input, message: str) -> None:
         self.n_failed += 1
         self.display.report(f"Error: {each.recording.name}: {message}")
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Tell an error of a recording's file from one of an output.
+
+    Raises:
+        MediaError: the file cannot be read.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise MediaError(f"cannot be read: {error.strerror}") from error
+
+
+async def _read(pieces: AsyncGenerator[Samples, None]) -> AsyncGenerator[Samples, None]:
+    """Pass on the pieces of a recording; see `_reading`."""
+    with _reading():
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
 
 
 def _write(file: IO[str], text: str) -> None:

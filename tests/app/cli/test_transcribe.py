@@ -1,15 +1,17 @@
 """`tutti transcribe` prints transcripts to the output as they become ready, and everything else to the error stream."""
 
 import asyncio
+import errno
 import io
 import json
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
@@ -232,6 +234,36 @@ async def test_a_recording_that_fails_does_not_stop_the_others(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("Error: a: expected audio in a format that FFmpeg decodes")
+
+
+class Unplugged(Recording):
+    """A recording whose disk is gone when half of it has been read."""
+
+    @contextmanager
+    def opened(self, *, is_searched: bool = False) -> Iterator[BinaryIO]:
+        content = wav(SAMPLES)
+
+        class File(io.BytesIO):
+            def read(self, n: int | None = -1, /) -> bytes:
+                if self.tell() > len(content) // 2:
+                    raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+                return super().read(n)
+
+        yield File(content)
+
+
+@pytest.mark.parametrize("has_files", [True, False])
+async def test_a_disk_that_goes_away_fails_its_recordings_alone(
+    has_files: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The error is not said to be one of the output."""
+    outputs = [tmp_path / "a.txt", tmp_path / "b.txt"] if has_files else []
+    first, second = inputs(tmp_path, wav(SAMPLES), wav(speech([2])), outputs=outputs)
+    gone = replace(first, recording=Unplugged("a", tmp_path / "a", Path("a")))
+    assert await run(BusyTranscriber(), [gone, second], job()) == 1
+    out, err = capsys.readouterr()
+    assert err == "Error: a: cannot be read: No such device\n"
+    assert texts(tmp_path) == {"b.txt": "w2\n"} if has_files else out.endswith("\n==> b <==\nw2\n")
 
 
 @pytest.mark.parametrize("is_beside", [True, False])
