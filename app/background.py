@@ -13,14 +13,24 @@ _Result = TypeVar("_Result")
 
 @asynccontextmanager
 async def in_background(*coroutines: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Run these coroutines as tasks while the context is open. At its end they are cancelled, and awaited."""
+    """Run these coroutines as tasks while the context is open. At its end they are cancelled, and awaited.
+
+    What one of them raises is logged; the others go on.
+    """
     tasks = [asyncio.create_task(each) for each in coroutines]
+    for task in tasks:
+        task.add_done_callback(_log_failure)
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        logger.error("work in the background has failed", exc_info=error)
 
 
 async def unless(event: Awaitable[object], work: Awaitable[_Result]) -> _Result | None:
