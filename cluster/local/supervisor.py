@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 POOL_BLOCKS = 2048
 """Blocks in the audio pool of a gateway, for each engine that it has to itself: 17 minutes of audio."""
+STOPPED = (0, -signal.SIGTERM)
+"""The exit status of a gateway that has ended because it was asked to."""
 KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 """The exit status of a process that was ended from outside."""
 LONGEST_NAME = "engine-99.9999"
@@ -186,9 +188,13 @@ class Supervisor:
                 managed.process = None
                 self._note_end(managed, process, status)
                 managed.generation += 1
-                if over.is_set() or self._failure:
+                if self._failure:
                     return
-                logger.error("%s (process %d) has ended with status %d", managed.name, process.id, status)
+                was_asked = over.is_set() and (managed in self._engines or status in STOPPED)
+                if not was_asked:
+                    logger.error("%s (process %d) has ended with status %d", managed.name, process.id, status)
+                if over.is_set():
+                    return
                 was_ready, lifetime_s = process.is_ready, time.monotonic() - process.started_s
             pause_s = managed.restarts.note_end(was_ready=was_ready, lifetime_s=lifetime_s)
             if pause_s is None:

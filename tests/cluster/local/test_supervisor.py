@@ -214,8 +214,10 @@ async def test_a_folder_that_is_too_deep_for_sockets_is_named(tmp_path: Path) ->
     assert not list(deep.iterdir())
 
 
-async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_path: Path) -> None:
-    """They still need an engine, for the last finals."""
+async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They still need an engine, for the last finals. The log has also the gateways that die meanwhile."""
     async with running(tmp_path, serve=processes.serve_forever, stop_timeout_s=1000.0) as service:
         (engine,) = service.engines()
         service.supervisor.stop()
@@ -223,8 +225,10 @@ async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_pat
         async with asyncio.timeout(PATIENCE_S):
             while service.engines() in ([], [engine]):  # noqa: ASYNC110
                 await asyncio.sleep(0)
-        for gateway in service.gateways():
+        pids = [engine, *service.gateways()]
+        for gateway in pids[1:]:
             os.kill(gateway, signal.SIGKILL)
+    assert len(pids) == 3 and all(f"(process {pid}) has ended with status -9" in caplog.text for pid in pids)
 
 
 @pytest.mark.nightly
