@@ -58,6 +58,7 @@ DEFAULT: tuple[str, ...] = (
     "app/cli/test_imports.py",
     "app/cli/test_interrupts.py",
     "app/cli/test_processes.py",
+    "app/cli/test_standard_streams.py",
     "app/cli/test_transcribe.py",
     "plugins/accounts/keys/test_killed_gateways.py",
     "app/publish/test_shared_calls.py",

@@ -1,14 +1,15 @@
-"""Opens the standard streams that a command was started without, as by `>&-`."""
+"""Makes the standard streams usable, whatever a command was started with."""
 
+import io
 import os
 import sys
 from pathlib import Path
 
 
-def open_standard_streams() -> None:
-    """Open the null device for each standard stream that is closed.
+def prepare_standard_streams() -> None:
+    """Open the null device for each stream that is closed, as by `>&-`. Write what the output's encoding lacks as `?`.
 
-    Else the next file or socket would have its number, and the event loop would abort the process.
+    Else the next file or socket would have the number of a closed one, and the event loop would abort the process.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -17,3 +18,5 @@ def open_standard_streams() -> None:
             # For the processes of gateways and engines.
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")

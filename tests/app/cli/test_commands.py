@@ -184,15 +184,6 @@ def test_a_reader_that_has_closed_its_pipe_ends_a_command_quietly() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_a_command_needs_no_standard_streams() -> None:
-    """A script may close them. Then a socket had the number of the output, and the event loop aborted the process."""
-    command = [sys.executable, "-m", "tutti_server.app", "demo", "--url", "ws://127.0.0.1:1"]
-    without = ["sh", "-c", 'exec "$@" <&- >&-', "sh", *command]
-    done = subprocess.run(without, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
-    assert done.returncode == 1
-    assert done.stderr.startswith("Error: ws://127.0.0.1:1: expected a tutti server")
-
-
 def test_an_output_on_a_full_disk_is_explained(prepared: PreparedTutti) -> None:
     done = prepared("transcribe", HELLO, "-o", str(FULL_DISK))
     assert done.returncode == 1
