@@ -79,7 +79,9 @@ def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
     for name in inputs:
         path = Path(name)
         try:
-            if name == STDIN:
+            if name == STDIN and any(each.path is None for each in found):
+                problems.append(f"{STDIN}: expected the standard input once, got it twice")
+            elif name == STDIN:
                 found.append(Recording(STDIN, None, Path("stdin")))
             elif not name:
                 # A variable of a script was empty. As a path, an empty name means the present folder.

@@ -42,6 +42,13 @@ def test_names_without_a_recording_are_reported(tmp_path: Path) -> None:
     ]
 
 
+def test_the_standard_input_is_one_recording() -> None:
+    """Two would each have read parts of it."""
+    found, problems = find_recordings(["-", "-"])
+    assert [each.path for each in found] == [None]
+    assert problems == ["-: expected the standard input once, got it twice"]
+
+
 def test_an_empty_name_is_not_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script gives one where a variable is not set."""
     names(tmp_path, "a.mp3")
