@@ -47,8 +47,8 @@ class HallucinationFilter:
     no_speech_threshold: float = 0.6
     """A probability. Above it the model takes the audio for silence."""
     lenient_logprob_threshold: float = -2.0
-    """A mean log-probability per word: for all but stock phrases up to `certain_speech_threshold`, and for a text of at
-    most `short_text_letters` up to `speech_threshold`.
+    """A mean log-probability per word: up to `certain_speech_threshold`, and for a text of at most `short_text_letters`
+    up to `speech_threshold`. Not for a stock phrase.
     """
     short_text_letters: int = 12
     """Letters and digits: "Good morning." has 11. The mean over one or two words varies more."""
@@ -88,13 +88,13 @@ class HallucinationFilter:
         return text_logprob >= self._needed_logprob(text, no_speech_prob)
 
     def _needed_logprob(self, text: str, no_speech_prob: float) -> float:
-        is_stock = is_stock_phrase(text)
-        if no_speech_prob <= self.speech_threshold:
-            is_certain = no_speech_prob <= self.certain_speech_threshold and not is_stock
+        may_be_speech = no_speech_prob <= self.speech_threshold
+        if is_stock_phrase(text):
+            return self.text_logprob_threshold if may_be_speech else self.silent_logprob_threshold
+        if may_be_speech:
+            is_certain = no_speech_prob <= self.certain_speech_threshold
             is_short = count_letters(text) <= self.short_text_letters
             return self.lenient_logprob_threshold if is_certain or is_short else self.text_logprob_threshold
-        if is_stock:
-            return self.silent_logprob_threshold
         share = min((no_speech_prob - self.speech_threshold) / (self.no_speech_threshold - self.speech_threshold), 1.0)
         return self.text_logprob_threshold + share * (self.silent_logprob_threshold - self.text_logprob_threshold)
 
