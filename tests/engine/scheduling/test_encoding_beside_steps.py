@@ -44,17 +44,19 @@ async def test_no_decoded_window_waits_for_an_encoder_call(small_checkpoint: Che
     runner = FakeRunner(small_checkpoint, good_morning, n_slots=16)
     runner.encodes_beside_steps = True
     async with start_engine(runner, max_encode_batch=12) as engine:
-        stepping = runner.pause("step")
+        first_call, second_call, third_call = (runner.pause("encode") for _ in range(3))
+        (first,) = await begin(engine, window("first"))
+        await first_call.reached()
         many = await begin(engine, *(window(f"s{index}") for index in range(12)))
-        await stepping.reached()
-        encoding = runner.pause("encode")
+        first_call.end()
+        await second_call.reached()
         (another,) = await begin(engine, window("another"))
-        stepping.end()
-        assert {kinds(events)[-1] for events in await asyncio.gather(*many)} == {DoneEvent}
-        encoding.end()
+        second_call.end()
+        assert {kinds(events)[-1] for events in await asyncio.gather(first, *many)} == {DoneEvent}
+        third_call.end()
         assert kinds(await another)[-1] is DoneEvent
     # A call that was paused for too long would have failed, and been repeated.
-    assert [len(windows) for windows in runner.encoded] == [12, 1]
+    assert [len(windows) for windows in runner.encoded] == [1, 12, 1]
 
 
 async def test_a_window_that_is_cancelled_during_its_call_frees_its_slot_after_it(beside: FakeRunner) -> None:
