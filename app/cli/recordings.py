@@ -109,7 +109,7 @@ def _printable(name: str) -> str:
 def _inside(folder: Path) -> tuple[list[Path], list[OSError]]:
     """The recordings below a folder, in the order of their names, and why folders and links below it cannot be read.
 
-    Hidden files and folders are left out, and so are pipes and sockets, which nobody may write to.
+    Hidden files and folders are left out, and so are pipes and sockets, which may have no writer.
     """
     found: list[Path] = []
     unreadable: list[OSError] = []

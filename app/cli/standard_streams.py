@@ -13,7 +13,7 @@ def prepare_standard_streams() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # It has the lowest free number, which is that of the stream.
+            # The system gives it the lowest free descriptor: that of the closed stream.
             stream = Path(os.devnull).open(mode)  # noqa: SIM115  # it stays open
             # For the processes of gateways and engines.
             os.set_inheritable(stream.fileno(), True)

@@ -147,7 +147,7 @@ class Visitor:
         self.admit()
 
     def cut(self, reason: str) -> None:
-        """End the connection, and count the reason if it is a stranger's that was not idle after an answer."""
+        """End the connection, and count the reason if its client was not admitted, nor idle after an answer."""
         if self._is_stranger and not self._is_idle:
             self._strangers.note_refusal(reason)
         self.leave()

@@ -85,7 +85,7 @@ def test_a_folder_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: p
 
 
 def test_a_pipe_in_a_folder_is_no_recording_and_a_broken_link_is_reported(tmp_path: Path) -> None:
-    """A pipe to which nobody writes would hold the command for ever."""
+    """A pipe without a writer would block the command for ever."""
     names(tmp_path, "a.mp3")
     os.mkfifo(tmp_path / "pipe.wav")
     (tmp_path / "link.mp3").symlink_to("a.mp3")

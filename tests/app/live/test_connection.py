@@ -291,7 +291,7 @@ async def test_a_client_that_reads_late_misses_no_event(serve: Serve) -> None:
         connection = Connection(cast(WebSocket, socket), dialect, served, server.service)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(connection.serve("req_test", None))
-            while not served.is_closed:  # noqa: ASYNC110  # a session tells nobody
+            while not served.is_closed:  # noqa: ASYNC110  # a session has no event for it
                 await asyncio.sleep(0)
             socket.is_read.set()
         types = [each["type"] for each in socket.sent]
@@ -302,7 +302,7 @@ async def test_a_client_that_reads_late_misses_no_event(serve: Serve) -> None:
 
 
 async def test_a_drain_while_a_client_leaves_begins_no_window(serve: Serve) -> None:
-    """In whichever moment of the connection's end it comes: no error stops the drain, and nobody waits for text."""
+    """In whichever moment of the connection's end it comes: no error stops the drain, and no task waits for text."""
     server = await serve()
     server.transcriber.holds = True
     for n_steps in range(12):

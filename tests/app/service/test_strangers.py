@@ -77,7 +77,7 @@ def test_an_admitted_connection_is_never_cut() -> None:
 
 
 def test_a_client_that_is_cut_after_it_was_admitted_is_no_refused_stranger() -> None:
-    """As one that does not read. The metric counts those that were never admitted."""
+    """Where it does not read. The metric counts only clients that were never admitted."""
     metrics = Metrics(FakeTranscriber())
     all_ = Strangers(SETTINGS, metrics.strangers)
     cut: list[str] = []
