@@ -82,6 +82,7 @@ class _Arguments(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("queries", "states", "slots", "lengths", "partials", "stats")),
         ("n_tokens", ctypes.c_int),
         ("n_states", ctypes.c_int),
+        ("n_block_splits", ctypes.c_int),
         ("scale", ctypes.c_float),
     ]
 
@@ -113,6 +114,7 @@ class StatesKernel:
         }
         options = [f"-D{name}={value}" for name, value in definitions.items()]
         image = compile_cached(SOURCE.read_text(), "states_attention", options)
+        self._n_processors = torch.cuda.get_device_properties(cache.device).multi_processor_count
         self._kernel = Kernel(image, "states_attention", n_threads=32 * n_warps, shared_bytes=shared_bytes)
 
     def __call__(self, queries: Tensor, slots: Tensor, n_tokens: int, partials: Tensor, stats: Tensor) -> None:
@@ -130,8 +132,10 @@ class StatesKernel:
         states = states_of(self._cache)
         tensors = (queries, states, slots, self._cache.lengths, partials, stats)
         scale = LOG2_E / math.sqrt(self._width // self._n_heads)
-        arguments = _Arguments(*(tensor.data_ptr() for tensor in tensors), n_tokens, states.shape[1], scale)
-        self._kernel.launch(arguments, n_blocks=len(queries) * self._n_splits, attribute=OVERLAPPING)
+        n_block = block_splits(len(queries), self._n_splits, self._n_processors)
+        pointers = (tensor.data_ptr() for tensor in tensors)
+        arguments = _Arguments(*pointers, n_tokens, states.shape[1], n_block, scale)
+        self._kernel.launch(arguments, n_blocks=len(queries) * self._n_splits // n_block, attribute=OVERLAPPING)
 
 
 def states_of(cache: KVCache) -> Tensor:
@@ -157,6 +161,23 @@ def n_splits(n_states: int) -> int:
     return 1 << (math.ceil(n_states / SPLIT_STATES) - 1).bit_length()
 
 
+def block_splits(n_entries: int, n_splits: int, n_processors: int) -> int:
+    """How many splits each block computes: a power of two, so that all blocks together end the soonest.
+
+    Args:
+        n_entries: rows times tokens.
+        n_splits: splits of a window, a power of two.
+        n_processors: of the GPU; each runs one block at a time.
+    """
+
+    def duration(n_block: int) -> float:
+        """In splits: to begin and to end takes a block of large-v3 a third of a split on one H200."""
+        n_turns = math.ceil(n_entries * n_splits / n_block / n_processors)
+        return n_turns * (n_block + 1 / 3)
+
+    return min((1 << power for power in range(n_splits.bit_length())), key=duration)
+
+
 def warps(width: int) -> int:
     """The warps of a block, each of which has whole blocks of 16 numbers of a state."""
     return 16 if width % 256 == 0 else 8
@@ -170,9 +191,9 @@ def shared_memory(width: int, n_heads: int, most_bytes: int) -> tuple[int, int]:
     """
     heads = 8 * math.ceil(n_heads / 8)
     stage_bytes = _TILE_STATES * (width + 8) * 2 + 8
-    # Scores in the place of queries, weights, what they shrink by, and a barrier.
+    # Scores in the place of queries; weights, what they shrink by and the inverses of sums; two tiles and a barrier.
     scores, queries = 2 * heads * warps(width) * (_TILE_STATES + 4) * 4, n_heads * (width + 8) * 2
-    fixed = max(scores, queries) + 2 * heads * ((_TILE_STATES + 8) * 2 + 4) + 8
+    fixed = max(scores, queries) + 2 * heads * ((_TILE_STATES + 8) * 2 + 8) + 16
     n_stages = min(_MAX_STAGES, (most_bytes - fixed) // stage_bytes)
     if n_stages < _MIN_STAGES:
         raise CudaError(

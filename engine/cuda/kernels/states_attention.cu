@@ -5,7 +5,10 @@
 // `states_attention.py`. The states are the same for all layers and heads, so that this kernel reads, in every layer,
 // half of what keys and values would take.
 //
-// One block attends from all heads of one token to one split of the encoder states of its window, 16 states at a time.
+// One block attends from all heads of one token to some splits of the encoder states of its window, one after another, 16
+// states at a time: the more rows there are, the more splits a block has, as a block takes 8 us to begin and to end, and a
+// split 25. Each split has a result of its own, which is the same whatever block computes it.
+//
 // Each warp has a part of the states' numbers: it adds up its part of the scores, and once the warps' parts are added and
 // the weights of the softmax are known, its part of the weighted states. So each state is read from memory once, and from
 // shared memory twice. Three tiles of states are in work between two barriers: the scores of one, the softmax of the one
@@ -34,9 +37,11 @@ constexpr int WEIGHT_PITCH = TILE + 8;            // 16-bit numbers between head
 constexpr float LOWEST = -1e30f;
 constexpr float HEADROOM = 8.0f;                  // how far scores, in powers of two, may lie above those weighed with
 
+constexpr int SPLIT_TILES = SPLIT_STATES / TILE;
+constexpr int WEIGHERS = PADDED_HEADS / 4;        // warps that compute the softmax, of four heads each
+
 static_assert(PART % 16 == 0 && WARPS * PART == D, "a warp has blocks of 16 numbers");
-static_assert(HEADS <= 2 * WARPS && WARPS % 4 == 0, "half a warp computes the softmax of a head");
-static_assert(PADDED_HEADS <= STAGES * TILE, "the weighted states leave by the memory of the tiles");
+static_assert(WEIGHERS < WARPS, "the last warp loads tiles meanwhile");
 static_assert(SPLIT_STATES % TILE == 0, "a split has whole tiles");
 
 struct Arguments {
@@ -47,6 +52,7 @@ struct Arguments {
     u16 *partials;       // (rows * n_tokens, SPLITS, HEADS, D): the weighted mean of each split
     float *stats;        // (rows * n_tokens, SPLITS, HEADS, 2): what the weights are relative to, and their sum
     int n_tokens, n_states;
+    int n_block_splits;  // of a block
     float scale;
 };
 
@@ -88,22 +94,31 @@ __device__ __forceinline__ u16 to_16_bits(float x) {
     return out;
 }
 
+__device__ __forceinline__ u32 pair(float low, float high) { return u32(to_16_bits(low)) | u32(to_16_bits(high)) << 16; }
+
+// Rows become columns, of 8 x 8 numbers that a warp holds.
+__device__ __forceinline__ u32 transposed(u32 x) {
+    u32 out;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(out) : "r"(x));
+    return out;
+}
+
 __device__ __forceinline__ float power_of_2(float x) {
     float out;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
     return out;
 }
 
-// Of 16 lanes.
+// Of 8 lanes.
 __device__ __forceinline__ float largest(float x) {
 #pragma unroll
-    for (int distance = 8; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+    for (int distance = 4; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
     return x;
 }
 
 __device__ __forceinline__ float total(float x) {
 #pragma unroll
-    for (int distance = 8; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    for (int distance = 4; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
     return x;
 }
 
@@ -143,6 +158,8 @@ struct Shared {
     };
     u16 weights[2][PADDED_HEADS * WEIGHT_PITCH];
     float shrinks[2][PADDED_HEADS];
+    float inverses[2][PADDED_HEADS];  // of the sums of weights, of this split and the one before
+    int shrunk[2];                    // the last tile for which sums shrink
     u64 loaded[STAGES], query_loaded;
 };
 
@@ -189,9 +206,13 @@ struct Block {
         }
     }
 
+    // Until a tile is there.
+    __device__ __forceinline__ void wait(int index) {
+        wait_until_loaded(shared_address(&shared.loaded[index % STAGES]), index / STAGES % 2);
+    }
+
     // This warp's part of the scores: states by heads.
     __device__ __forceinline__ void score(int index) {
-        wait_until_loaded(shared_address(&shared.loaded[index % STAGES]), index / STAGES % 2);
         float part[HEAD_TILES][4] = {};
         const u32 address = shared_address(&shared.tiles[index % STAGES][lane % 16][warp * PART + lane / 16 * 8]);
 #pragma unroll
@@ -211,48 +232,53 @@ struct Block {
         }
     }
 
-    // The head whose softmax this half of a warp computes. The scores of heads that are four apart are in different banks.
-    __device__ __forceinline__ int softmax_head() const { return warp / 4 * 8 + warp % 4 + lane / 16 * 4; }
+    // The head whose softmax this quarter of a warp computes. The scores of heads that are four apart are in different banks.
+    __device__ __forceinline__ int softmax_head() const {
+        return warp / 2 * 8 + warp % 2 * 2 + lane / 16 + lane / 8 % 2 * 4;
+    }
 
-    // The warps' parts are added, and the softmax goes on: a head in each half of a warp, a state in each lane.
+    // The warps' parts are added, and the softmax goes on: a head in each quarter of a warp, two states in each lane.
     __device__ __forceinline__ void weigh(int index, float &peak, float &weight_sum) {
-        const int head = softmax_head(), state = lane % 16;
-        if (head - lane / 16 * 4 >= HEADS) return;
-        const int source = head * SCORE_PITCH + state;
-        float parts[4] = {};
+        const int head = softmax_head(), state = lane % 8 * 2;
+        const float *source = &shared.scores[index % 2][0][head * SCORE_PITCH + state];
+        float parts[2][2] = {};
 #pragma unroll
-        for (int other = 0; other < WARPS; ++other) parts[other % 4] += shared.scores[index % 2][other][source];
-        const bool exists = begin + index * TILE + state < end;
-        const float all = (parts[0] + parts[1]) + (parts[2] + parts[3]);
-        const float score = exists ? all * scale : LOWEST;
-        const float before = peak, top = largest(score);
+        for (int other = 0; other < WARPS; ++other) {
+            const float2 part = *reinterpret_cast<const float2 *>(source + other * SCORE_FLOATS);
+            parts[other % 2][0] += part.x;
+            parts[other % 2][1] += part.y;
+        }
+        const int n_there = end - begin - index * TILE - state;
+        const float first = n_there > 0 ? (parts[0][0] + parts[1][0]) * scale : LOWEST;
+        const float second = n_there > 1 ? (parts[0][1] + parts[1][1]) * scale : LOWEST;
+        const float before = peak, top = largest(fmaxf(first, second));
         if (top > peak + HEADROOM) peak = top;
-        const float weight = exists ? power_of_2(score - peak) : 0.0f, shrink = power_of_2(before - peak);
-        weight_sum = weight_sum * shrink + total(weight);
+        const float first_weight = n_there > 0 ? power_of_2(first - peak) : 0.0f;
+        const float second_weight = n_there > 1 ? power_of_2(second - peak) : 0.0f;
+        const float shrink = power_of_2(before - peak);
+        weight_sum = weight_sum * shrink + total(first_weight + second_weight);
         if (head < HEADS) {
-            shared.weights[index % 2][head * WEIGHT_PITCH + state] = to_16_bits(weight);
+            *reinterpret_cast<u32 *>(shared.weights[index % 2] + head * WEIGHT_PITCH + state) =
+                pair(first_weight, second_weight);
             if (state == 0) shared.shrinks[index % 2][head] = shrink;
+            if (state == 0 && shrink != 1.0f) shared.shrunk[index % 2] = index;
         }
     }
 
     // This warp's part of the weighted states: numbers by heads.
     __device__ __forceinline__ void add(int index) {
-        float shrink[HEAD_TILES][2];
-        bool shrinks_any = false;
+        if (shared.shrunk[index % 2] == index) {
 #pragma unroll
-        for (int n = 0; n < HEAD_TILES; ++n)
+            for (int n = 0; n < HEAD_TILES; ++n)
 #pragma unroll
-            for (int side = 0; side < 2; ++side) {
-                shrink[n][side] = shared.shrinks[index % 2][8 * n + 2 * place + side];
-                shrinks_any = shrinks_any || shrink[n][side] != 1.0f;
-            }
-        if (__any_sync(~0u, shrinks_any)) {
+                for (int side = 0; side < 2; ++side) {
+                    const float shrink = shared.shrinks[index % 2][8 * n + 2 * place + side];
 #pragma unroll
-            for (int block = 0; block < BLOCKS; ++block)
-#pragma unroll
-                for (int n = 0; n < HEAD_TILES; ++n)
-#pragma unroll
-                    for (int at = 0; at < 4; ++at) sum[block][n][at] *= shrink[n][at % 2];
+                    for (int block = 0; block < BLOCKS; ++block) {
+                        sum[block][n][side] *= shrink;
+                        sum[block][n][side + 2] *= shrink;
+                    }
+                }
         }
         u32 weight[HEAD_TILES][2];
 #pragma unroll
@@ -271,6 +297,47 @@ struct Block {
             for (int n = 0; n < HEAD_TILES; ++n) multiply_add(sum[block][n], a, weight[n][0], weight[n][1]);
         }
     }
+
+    __device__ __forceinline__ void clear_sums() {
+#pragma unroll
+        for (int block = 0; block < BLOCKS; ++block)
+#pragma unroll
+            for (int n = 0; n < HEAD_TILES; ++n)
+#pragma unroll
+                for (int at = 0; at < 4; ++at) sum[block][n][at] = 0.0f;
+    }
+
+    // The softmax of a split ends.
+    __device__ __forceinline__ void end_softmax(int split, float *stats, float peak, float weight_sum) {
+        const int head = softmax_head();
+        if (head < HEADS && lane % 8 == 0) {
+            stats[2 * head] = peak;
+            stats[2 * head + 1] = weight_sum;
+            shared.inverses[split % 2][head] = 1.0f / weight_sum;
+        }
+    }
+
+    // The weighted means of a split leave, and sums begin again.
+    __device__ __forceinline__ void end_sums(int split, u16 *partials) {
+        const int column = warp * PART + lane % 2 * 8 + lane / 2 % 2 * 4;
+#pragma unroll
+        for (int n = 0; n < HEAD_TILES; ++n) {
+            const float *inverses = shared.inverses[split % 2] + 8 * n + 2 * place;
+            const float first = inverses[0], second = inverses[1];
+            u16 *to = partials + (8 * n + group) * D + column;
+#pragma unroll
+            for (int block = 0; block < BLOCKS; ++block) {
+                const float(&own)[4] = sum[block][n];
+                const u32 low = transposed(pair(own[0] * first, own[1] * second));
+                const u32 high = transposed(pair(own[2] * first, own[3] * second));
+                // Two lanes exchange halves, so that each has four numbers that lie together.
+                const u32 other = __shfl_xor_sync(~0u, lane % 2 ? low : high, 1);
+                const uint2 out = lane % 2 ? make_uint2(other, high) : make_uint2(low, other);
+                if (8 * n + group < HEADS) *reinterpret_cast<uint2 *>(to + 16 * block) = out;
+            }
+        }
+        clear_sums();
+    }
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) states_attention(const Arguments arguments) {
@@ -278,11 +345,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) states_attention(const 
     Shared &shared = *reinterpret_cast<Shared *>(memory);
 
     // The tokens of a row come first: blocks that run at the same time read the same states.
-    const int token = blockIdx.x % arguments.n_tokens, split = blockIdx.x / arguments.n_tokens % SPLITS;
-    const int row = blockIdx.x / arguments.n_tokens / SPLITS;
+    const int n_parts = (SPLITS + arguments.n_block_splits - 1) / arguments.n_block_splits;
+    const int token = blockIdx.x % arguments.n_tokens, row = blockIdx.x / arguments.n_tokens / n_parts;
+    const int first_split = blockIdx.x / arguments.n_tokens % n_parts * arguments.n_block_splits;
     const i64 entry = static_cast<i64>(row) * arguments.n_tokens + token;
     const i64 slot = arguments.slots[row];
-    const int begin = split * SPLIT_STATES, end = min(begin + SPLIT_STATES, arguments.lengths[slot]);
+    const int begin = first_split * SPLIT_STATES;
+    const int end = min(begin + arguments.n_block_splits * SPLIT_STATES, arguments.lengths[slot]);
     if (begin >= end) {
         wait_for_previous_kernel();
         return;
@@ -301,7 +370,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) states_attention(const 
     for (int index = threadIdx.x; index < 2 * PADDED_HEADS * WEIGHT_PITCH; index += THREADS) {
         shared.weights[0][index] = 0;
     }
-    for (int index = threadIdx.x; index < 2 * PADDED_HEADS; index += THREADS) shared.shrinks[0][index] = 1.0f;
+    if (threadIdx.x < 2) shared.shrunk[threadIdx.x] = -1;
     __syncthreads();
     // The states were there before the queries, and so were slots and lengths: whatever wrote them has ended, because the
     // kernel before this one, which makes the queries, allows this one only once it has waited itself.
@@ -312,45 +381,36 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) states_attention(const 
     block.load_queries(arguments.queries + entry * HEADS * D, is_loader);
     __syncthreads();
 
+    const bool is_weigher = warp < WEIGHERS;
+    float *stats = arguments.stats + (entry * SPLITS + first_split) * HEADS * 2;
+    u16 *partials = arguments.partials + (entry * SPLITS + first_split) * HEADS * D;
     float peak = LOWEST, weight_sum = 0.0f;
+    int split = 0, n_left = SPLIT_TILES;  // tiles of the split that are to be weighed
+    block.clear_sums();
+    block.wait(0);
     block.score(0);
     for (int index = 0; index < block.n_tiles; ++index) {
         __syncthreads();
         if (is_loader && index >= 2 && index - 2 + STAGES < block.n_tiles) block.load(index - 2 + STAGES);
-        block.weigh(index, peak, weight_sum);
-        if (index > 0) block.add(index - 1);
-        if (index + 1 < block.n_tiles) block.score(index + 1);
+        if (is_weigher) {
+            block.weigh(index, peak, weight_sum);
+            if (n_left == 1 || index + 1 == block.n_tiles) {
+                block.end_softmax(split, stats + split * HEADS * 2, peak, weight_sum);
+                peak = LOWEST, weight_sum = 0.0f;
+            }
+        }
+        if (index > 0) {
+            block.add(index - 1);
+            if (n_left == SPLIT_TILES) block.end_sums(split - 1, partials + (split - 1) * HEADS * D);
+        }
+        if (--n_left == 0) ++split, n_left = SPLIT_TILES;
+        if (index + 1 < block.n_tiles) {
+            block.wait(index + 1);
+            block.score(index + 1);
+        }
     }
     __syncthreads();
     block.add(block.n_tiles - 1);
-    float *inverses = shared.scores[block.n_tiles % 2][0];  // of the sums of weights
-    const int own_head = block.softmax_head();
-    if (own_head < HEADS && lane % 16 == 0) {
-        float *to = arguments.stats + ((entry * SPLITS + split) * HEADS + own_head) * 2;
-        to[0] = peak;
-        to[1] = weight_sum;
-        inverses[own_head] = 1.0f / weight_sum;
-    }
-    __syncthreads();
-
-    // The weighted means leave by the memory of the tiles, so that a warp writes what lies together.
-    u16 *means = &shared.tiles[0][0][0];
-#pragma unroll
-    for (int n = 0; n < HEAD_TILES; ++n)
-#pragma unroll
-        for (int at = 0; at < 4; ++at) {
-            const int head = 8 * n + 2 * block.place + at % 2;
-            const float inverse = head < HEADS ? inverses[head] : 0.0f;
-            u16 *to = means + head * PITCH + warp * PART + block.group + at / 2 * 8;
-#pragma unroll
-            for (int index = 0; index < BLOCKS; ++index) to[16 * index] = to_16_bits(block.sum[index][n][at] * inverse);
-        }
-    __syncwarp();
-    u16 *out = arguments.partials + (entry * SPLITS + split) * HEADS * D + warp * PART;
-    constexpr int CHUNKS = PART / 8;
-    for (int index = lane; index < HEADS * CHUNKS; index += 32) {
-        const int head = index / CHUNKS, column = index % CHUNKS * 8;
-        *reinterpret_cast<int4 *>(out + head * D + column) =
-            *reinterpret_cast<const int4 *>(means + head * PITCH + warp * PART + column);
-    }
+    const int last_split = (block.n_tiles - 1) / SPLIT_TILES;
+    block.end_sums(last_split, partials + last_split * HEADS * D);
 }

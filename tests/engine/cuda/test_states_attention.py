@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -182,6 +183,12 @@ def test_shared_memory_of_an_h100_holds_what_the_kernel_needs(name: str) -> None
     assert size.d_model % (16 * states_attention.warps(size.d_model)) == 0
 
 
+@pytest.mark.parametrize(("n_entries", "expected"), [(1, 1), (33, 1), (64, 2), (128, 4), (192, 2), (384, 4), (512, 4)])
+def test_blocks_have_more_splits_where_rows_fill_the_gpu(n_entries: int, expected: int) -> None:
+    assert states_attention.block_splits(n_entries, 4, 132) == expected
+    assert states_attention.block_splits(n_entries, 1, 132) == 1
+
+
 def test_the_drivers_structures_have_its_sizes() -> None:
     """As in its header: an attribute has 72 bytes, of which the value begins after 8."""
     from tutti_server.engine.cuda.nvrtc import _Attribute, _Launch
@@ -197,7 +204,7 @@ def test_the_drivers_structures_have_its_sizes() -> None:
 )
 @torch.inference_mode()
 def test_the_kernel_computes_what_it_should(name: str, dtype: torch.dtype) -> None:
-    """For windows of any length, for one token and several; each time the same bits, and nothing else is written."""
+    """For windows of any length, for one token and several; the same bits by all blocks; nothing else is written."""
     config, device = replace(SIZES[name], decoder_layers=1), torch.device("cuda")
     lengths = [1500, 384, 385, 700, 31, 1, 0]
     cache = KVCache(config, len(lengths), device, dtype, project_states=lambda *_: torch.empty(0))
@@ -206,19 +213,23 @@ def test_the_kernel_computes_what_it_should(name: str, dtype: torch.dtype) -> No
     for slot, length in enumerate(lengths):
         cache.set_length(slot, length)
     cache.update()
-    kernel, slots = StatesKernel(cache), torch.tensor([3, 0, 1, 2, 6, 4, 5], device=device)
+    kernels, slots = [StatesKernel(cache) for _ in range(3)], torch.tensor([3, 0, 1, 2, 6, 4, 5], device=device)
+    for kernel, n_processors in zip(kernels, (132, 7, 3), strict=True):  # a block has 1, 4 and 2 splits for 7 rows
+        kernel._n_processors = n_processors
     n_heads = config.decoder_attention_heads
     for n_tokens in (1, 3):
         queries = torch.randn(len(slots) * n_tokens, n_heads, config.d_model, device=device).to(dtype)
         results = []
-        for attend in (kernel, kernel, partial(attend_plainly, cache)):
+        attends: list[Callable[..., None]] = [*kernels, partial(attend_plainly, cache)]
+        for attend in attends:
             partials = torch.full((len(queries), 4, n_heads, config.d_model), torch.nan, device=device, dtype=dtype)
             stats = torch.full((len(queries), 4, n_heads, 2), torch.nan, device=device)
             attend(queries, slots, n_tokens, partials, stats)
             results.append((partials, stats))
-        (found, found_stats), (again, stats_again), (expected, expected_stats) = results
-        for ours, theirs in ((found, again), (found_stats, stats_again)):
-            assert torch.equal(ours.nan_to_num(), theirs.nan_to_num())
+        (found, found_stats), *others, (expected, expected_stats) = results
+        for other, other_stats in others:
+            assert torch.equal(found.nan_to_num(), other.nan_to_num())
+            assert torch.equal(found_stats.nan_to_num(), other_stats.nan_to_num())
         assert torch.equal(found.isnan(), expected.isnan())
         difference = (found.float() - expected.float()).nan_to_num()
         assert float(difference.norm() / expected.float().nan_to_num().norm()) < 2e-3
