@@ -91,6 +91,7 @@ class JobService:
             lambda outcome: metrics.callbacks_total.labels(outcome).inc(),
         )
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._jobs.close)
             await stack.enter_async_context(worker.running())
             await stack.enter_async_context(sender.running())
             repeated = (

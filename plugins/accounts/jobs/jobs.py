@@ -5,7 +5,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import IO, Any, TypeVar
 from uuid import uuid4
@@ -13,6 +12,7 @@ from uuid import uuid4
 from sqlalchemy import Connection
 
 from tutti_server.app.jobs import Job, Request
+from tutti_server.plugins.accounts.database.daemon_threads import DaemonThreads
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, Seals
 from tutti_server.plugins.accounts.jobs import job_store
@@ -40,6 +40,8 @@ SPOOL_BYTES_PER_S = 1_000_000
 """The least speed at which a recording is kept, in bytes per second."""
 SPOOL_COPY_S = 3600.0
 """How long the longest may take, in seconds: a store that is far away is copied from, or has many recordings."""
+SPOOL_CLOSE_S = 5.0
+"""How long a stopping gateway waits for recordings that are under way, in seconds."""
 
 
 class Jobs:
@@ -65,12 +67,16 @@ class Jobs:
         self.count_usage = count_usage
         self.seals = seals
         # Threads of their own: a store that hangs takes none from decoders or from the look-up of names.
-        self._spool_threads = ThreadPoolExecutor(N_SPOOL_THREADS, thread_name_prefix="recordings")
+        self._spool_threads = DaemonThreads(N_SPOOL_THREADS, "recordings")
         self._spool_places = asyncio.Semaphore(N_SPOOL_THREADS)
         self.spool_is_away = False
         """Whether the spool could not do what it was asked for last."""
         self.has_come = asyncio.Event()
         """Set when a job has come to this gateway, or may be taken now. Whoever waits for it clears it."""
+
+    async def close(self) -> None:
+        """Wait for the recordings that are under way, for a limited time: one that hangs is left."""
+        await asyncio.to_thread(self._spool_threads.wait, SPOOL_CLOSE_S)
 
     async def submit(
         self,

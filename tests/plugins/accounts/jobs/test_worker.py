@@ -553,6 +553,28 @@ async def test_the_first_recording_that_hangs_is_refused(
     goes_on.set()
 
 
+async def test_a_server_ends_although_its_store_hangs(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its end Python would wait for ever for a thread that is no daemon."""
+    goes_on, threads = threading.Event(), queue.SimpleQueue[threading.Thread]()
+
+    class Hangs(FolderSpool):
+        def put(self, id_: str, file: IO[bytes]) -> None:
+            threads.put(threading.current_thread())
+            assert goes_on.wait(30)
+
+    place.jobs.spool = Hangs(tmp_path)
+    monkeypatch.setattr(jobs, "SPOOL_ANSWER_S", 0.05)
+    monkeypatch.setattr(jobs, "SPOOL_CLOSE_S", 0.05)
+    with pytest.raises(SpoolAway):
+        await place.submit()
+    hanging = await asyncio.to_thread(threads.get)
+    await place.jobs.close()
+    assert hanging.is_alive() and hanging.daemon
+    goes_on.set()
+
+
 async def _next(*places: Place) -> Job:
     tasks = [asyncio.ensure_future(place.ended.get()) for place in places]
     ready, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
