@@ -9,7 +9,6 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -20,6 +19,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalEr
 from sqlalchemy.pool import NullPool
 
 from tutti_server.plugins.accounts.database import schema
+from tutti_server.plugins.accounts.database.daemon_threads import DaemonThreads
 from tutti_server.plugins.accounts.database.private_files import keep_private, make_folder, take_from_others
 
 logger = logging.getLogger(__name__)
@@ -33,6 +33,8 @@ LOCK_TIMEOUT_S = 10
 """How long a transaction waits for another one, and a connection for the server, in seconds."""
 ANSWER_TIMEOUT_S = 15.0
 """How long a caller waits for a transaction, in seconds, also behind others: less than clients wait for an answer."""
+CLOSE_TIMEOUT_S = 5.0
+"""How long a service that stops waits for transactions that have begun, in seconds."""
 N_THREADS = 4
 """Transactions at the same time on PostgreSQL. SQLite has one writer, so it gets one thread."""
 SILENCE_LIMITS = {
@@ -92,7 +94,7 @@ class Database:
         self._url = url
         self._was_open_file = was_open
         self._engine: Engine | None = None
-        self._threads = ThreadPoolExecutor(1 if self.is_file else N_THREADS, thread_name_prefix="database")
+        self._threads = DaemonThreads(1 if self.is_file else N_THREADS, "database")
         self._opening = threading.Lock()
         self._was_open = was_open is not None and was_open.exists()
         self.is_away = False
@@ -200,9 +202,9 @@ class Database:
         return True
 
     async def close(self) -> None:
-        """Close all connections, after the transactions that have begun. There are no more after this."""
+        """Close all connections, after the transactions that have begun, unless they hang. No more come after this."""
         # Not in one of these threads: it would not wait for the others, whose connections would stay open.
-        await asyncio.to_thread(self._threads.shutdown)
+        await asyncio.to_thread(self._threads.wait, CLOSE_TIMEOUT_S)
         await asyncio.to_thread(self.close_here)
 
     def close_here(self) -> None:

@@ -91,6 +91,29 @@ async def test_it_is_closed_after_the_transactions_that_have_begun(database: Dat
     assert transaction.done()
 
 
+async def test_it_is_closed_although_a_transaction_hangs(
+    file_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the process wait for its thread."""
+    monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 0.05, raising=False)
+    began, goes_on = asyncio.Event(), threading.Event()
+    loop, threads = asyncio.get_running_loop(), list[threading.Thread]()
+
+    def hang(connection: Connection) -> None:
+        threads.append(threading.current_thread())
+        loop.call_soon_threadsafe(began.set)
+        goes_on.wait(20)
+
+    transaction = asyncio.create_task(file_database.run(hang))
+    await began.wait()
+    closing = asyncio.create_task(file_database.close())
+    done, _ = await asyncio.wait({closing}, timeout=10)
+    hanging = [thread for thread in threads if thread.is_alive() and thread.daemon]
+    goes_on.set()
+    await asyncio.gather(closing, transaction)
+    assert done and hanging == threads
+
+
 async def test_it_goes_on_after_it_was_closed(database: Database) -> None:
     database.close_here()
     assert await database.run(lambda connection: connection.scalar(select(func.count()).select_from(accounts))) == 1
