@@ -168,11 +168,12 @@ class Jobs:
     async def sweep(self) -> None:
         """Delete recordings and results that are old enough, and recordings that belong to no job."""
         keep_s, results_s = self.settings.job_audio_days * DAY_S, self.settings.job_result_days * DAY_S
-        while ids := await self.database.run(job_store.with_old_audio, keep_s, MAX_FORGOTTEN):
-            await self._delete_audio(ids)
+        # First, as the store of recordings may be away for long.
         n = await self.database.run(job_store.remove_old, results_s)
         if n:
             logger.info("%d old jobs are forgotten", n)
+        while ids := await self.database.run(job_store.with_old_audio, keep_s, MAX_FORGOTTEN):
+            await self._delete_audio(ids)
         names = await self.on_spool(lambda spool: list(spool.older_than(ORPHAN_S)), SPOOL_COPY_S)
         for at in range(0, len(names), MAX_FORGOTTEN):
             await self._delete_orphans(names[at : at + MAX_FORGOTTEN])

@@ -781,6 +781,22 @@ async def test_a_recording_that_cannot_be_deleted_now_is_deleted_later(database:
     assert len(names(spool)) == 1
 
 
+async def test_old_jobs_are_forgotten_while_the_store_is_away(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their text is not kept for longer because the recording of another job cannot be deleted."""
+    monkeypatch.setattr(jobs, "DAY_S", 0.0)
+    place = Place(database, tmp_path / "jobs")
+    place.jobs.spool = store = AwayAtTimes(tmp_path / "jobs")
+    old, other = await place.submit(), await place.submit()
+    await place.jobs.cancel(old.id, "o")
+    store.is_away = True
+    await place.jobs.cancel(other.id, "o")
+    with pytest.raises(SpoolAway):
+        await place.jobs.sweep()
+    assert await database.run(job_store.known_among, [old.id, other.id]) == {other.id}
+
+
 def _refuse(store: AwayAtTimes) -> None:
     store.is_away = True
     raise ZeroDivisionError
