@@ -15,6 +15,7 @@ from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import RequestRouterConfig
 
+from tutti_server.app.cli.processes import engine_configs
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.plugins import (
     check_environment,
@@ -134,6 +135,8 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
     if len(settings.models) > 1:
         expected = "expected one in a Ray cluster, as only a server of one process loads several"
         raise SettingsError(f"model: {expected}, got {settings.model}")
+    # Else engines would fail one after another, and the reason would be in their logs alone.
+    engine_configs(settings)
     for plugin in installed_plugins():
         if plugin.listeners(settings):
             expected = "expected no ports beside that of HTTP, as Serve has none in a Ray cluster"
