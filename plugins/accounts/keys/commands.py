@@ -236,6 +236,8 @@ def _run(place: dict[str, str], work: "Callable[[Connection], Result]") -> Resul
             database.close_here()
     except (DatabaseAway, KeyRecordError, OSError, SettingsError) as error:
         raise click.ClickException(str(error)) from None
+    except UnicodeEncodeError as error:
+        raise click.ClickException(f"expected a name in UTF-8, got {error.object!r}") from None
 
 
 def _show_new(key: str, record: "KeyRecord", as_json: bool) -> None:

@@ -73,6 +73,7 @@ def test_what_cannot_be_done_is_said(tutti: Tutti) -> None:
     tutti("create", "acme")
     assert "expected a name that no key in use has, got 'acme'" in tutti.error("create", "acme")
     assert "expected the name or the id of a key, got 'other'" in tutti.error("withdraw", "other")
+    assert "expected a name in UTF-8, got '\\udcff'" in tutti.error("show", "\udcff")
     assert "expected a day after today, got 2020-01-01" in tutti.error("create", "b", "--expires", "2020-01-01")
     assert "'video' is not one of" in tutti.error("create", "b", "--scope", "video")
     # PostgreSQL has no room for more.
