@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 
 from tutti_server.app.background import in_background, repeat
+from tutti_server.app.errors import RequestError, shorten
 from tutti_server.app.jobs import JobKind
 from tutti_server.app.service.account_service import AccountService
 from tutti_server.app.service.api_keys import ApiKey
@@ -150,3 +151,14 @@ def accounts_of(request: Request) -> Accounts:
     service: Service = request.app.state.service
     assert isinstance(service.accounts, Accounts), "the paths of this plug-in are served with its accounts"
     return service.accounts
+
+
+def check_parameters(request: Request, known: Sequence[str]) -> None:
+    """Check that the address of a request has these parameters only, so that a misspelled one is not ignored.
+
+    Raises:
+        RequestError: it has another one.
+    """
+    unknown = [name for name in request.query_params if name not in known]
+    if unknown:
+        raise RequestError(400, f"expected {', '.join(known)}, got {shorten(unknown[0])}", unknown[0])

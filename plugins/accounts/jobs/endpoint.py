@@ -14,7 +14,7 @@ from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
-from tutti_server.plugins.accounts.accounts import accounts_of
+from tutti_server.plugins.accounts.accounts import accounts_of, check_parameters
 from tutti_server.plugins.accounts.jobs import wire
 from tutti_server.plugins.accounts.jobs.work import options_of
 
@@ -64,6 +64,7 @@ async def _created(service: Service, jobs: "JobService", form: FormData, client:
 async def list_jobs(request: HttpRequest) -> Response:
     """The jobs of this key, the newest first."""
     jobs, client = _admitted(request)
+    check_parameters(request, ("limit", "after", "status"))
     query = request.query_params
     n = wire.limit(query.get("limit"))
     state = wire.listed_state(query.get("status"))

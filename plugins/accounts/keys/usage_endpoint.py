@@ -11,7 +11,7 @@ from tutti_server.app.service.accounts import readable_usage
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
-from tutti_server.plugins.accounts.accounts import Accounts, accounts_of
+from tutti_server.plugins.accounts.accounts import Accounts, accounts_of, check_parameters
 
 if TYPE_CHECKING:
     from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
@@ -29,9 +29,7 @@ async def show_usage(request: Request) -> Response:
     if accounts.usage is None:
         needed = "TUTTI_DATABASE_KEYS, or TUTTI_KEYS_FILE with TUTTI_JOBS"
         raise RequestError(404, f"usage is not kept here: it needs {needed}", code="not_counted")
-    unknown = [name for name in request.query_params if name not in PARAMETERS]
-    if unknown:
-        raise RequestError(400, f"expected {', '.join(PARAMETERS)}, got {shorten(unknown[0])}", unknown[0])
+    check_parameters(request, PARAMETERS)
     account = _account(accounts, client, request)
     from_day, to_day = _days(request)
     return JSONResponse(await _usage(accounts, accounts.usage, account, from_day, to_day))

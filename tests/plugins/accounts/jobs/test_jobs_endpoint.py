@@ -147,6 +147,14 @@ async def test_jobs_are_listed_in_pages(serve_jobs: ServeJobs, http: httpx.Async
         assert (await http.get(f"{server.http}/v1/jobs?limit={limit}")).status_code == status
 
 
+async def test_jobs_are_not_listed_with_an_unknown_parameter(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    """It was ignored: `state=failed` listed the jobs that were done, too."""
+    server = await serve_jobs(job_workers=0)
+    refused = await http.get(f"{server.http}/v1/jobs?state=failed")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"] == "expected limit, after, status, got 'state'"
+
+
 async def test_a_job_sent_twice_with_one_idempotency_key_is_one(
     serve_jobs: ServeJobs, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
