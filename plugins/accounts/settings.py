@@ -55,7 +55,9 @@ class AccountSettings(PluginSettings):
         "that other programs for S3 read. Empty: jobs in data_folder.",
     )
     job_audio_days: float = setting(
-        0.0, "How long the recording of a job that has ended is kept, in days. 0: it is deleted at once.", least=0
+        0.0,
+        "How long the recording of a job that has ended is kept, in days, at most job_result_days. 0: deleted at once.",
+        least=0,
     )
     job_result_days: float = setting(7.0, "How long a job that has ended is kept with its result, in days.", above=0)
     job_secret: str = setting("", "Secret that signs the callbacks of jobs. Needed by those of /v1/jobs.")
@@ -96,3 +98,7 @@ class AccountSettings(PluginSettings):
             for name in ("job_spool", "job_secret", "callback_hosts"):
                 if getattr(self, name):
                     raise SettingsError(f"{name}: expected jobs with it, as nothing else uses it")
+        elif self.job_audio_days > self.job_result_days:
+            # A job is kept as long as its recording, which nothing else knows.
+            expected = f"at most job_result_days, {self.job_result_days:g}"
+            raise SettingsError(f"job_audio_days: expected {expected}, got {self.job_audio_days:g}")

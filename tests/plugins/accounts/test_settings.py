@@ -23,6 +23,8 @@ def test_keys_of_the_database_allow_a_public_address_and_need_redis_for_several_
     [
         ({"job_workers": -1, "jobs": True}, "job_workers: expected 0 or more, got -1"),
         ({"job_lease_s": 0.0, "jobs": True}, "job_lease_s: expected more than 0, got 0.0"),
+        # Else results would be kept as long as the recordings.
+        ({"job_audio_days": 30.0, "jobs": True}, "job_audio_days: expected at most job_result_days, 7, got 30"),
         ({"job_secret": "s"}, "job_secret: expected jobs with it, as nothing else uses it"),
         ({"callback_hosts": "https://example.org", "jobs": True}, "callback_hosts: expected names such as example.org"),
         ({"callback_hosts": "*example.org", "jobs": True}, r"callback_hosts: expected \*.example.org for all names"),
