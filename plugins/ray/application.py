@@ -39,7 +39,6 @@ NOT_HERE = {
     "tls_key": "a load balancer before the cluster",
     "gateways": f"num_replicas of the deployment {GATEWAYS}",
     "engines": f"num_replicas of the deployment {ENGINES}",
-    "audiosocket_port": "a service of its own, as Serve has no TCP,",
 }
 """Settings that a Ray cluster has elsewhere, and where."""
 ANY_ADDRESS = "0.0.0.0"

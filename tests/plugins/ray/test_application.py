@@ -41,6 +41,7 @@ def test_arguments_come_before_variables_and_those_before_defaults() -> None:
         ({}, {"TUTTI_MAX_SESSIONS": "many"}, "max_sessions: expected int, got 'many'"),
         ({"port": 80}, {}, "port: expected nothing, as Serve's http_options says it in a Ray cluster"),
         ({}, {"TUTTI_GATEWAYS": "2"}, "gateways: expected nothing, as num_replicas of the deployment Gateways"),
+        ({"audiosocket_port": 9092}, {}, "plug-in carriers: expected no ports beside that of HTTP, as Serve has none"),
         ({"allow_anyone": False}, {}, "no API keys are set"),
         ({"dtype": "float8"}, {}, "dtype: expected one of auto, float32, bfloat16, float16, int8, got 'float8'"),
         ({"send_timeout_s": 5.0}, {}, "send_timeout_s (removed: it is always 10 s)"),
