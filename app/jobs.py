@@ -118,7 +118,7 @@ class CallbackMessage:
 class JobKind:
     """What a protocol does with its jobs."""
 
-    work: Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
-    """Transcribes a recording. Told the seconds that are done. Raises `JobFailed` or `JobDelayed`; may be cancelled."""
+    work: Callable[[Job, IO[bytes]], Awaitable[JobResult]]
+    """Transcribes a recording. Raises `JobFailed` or `JobDelayed`; may be cancelled."""
     callback: Callable[[Job, JobResult | None], CallbackMessage]
     """The message about a job that has ended; the result is `None` for one that has failed."""

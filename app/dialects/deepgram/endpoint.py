@@ -165,8 +165,8 @@ async def transcribe_recording(
     id_: str,
     file: IO[bytes],
     sha256: str,
-    on_progress: Callable[[float], None],
-    trace: SessionTrace | None,
+    on_progress: Callable[[float], None] | None = None,
+    trace: SessionTrace | None = None,
 ) -> str:
     """Transcribe a recording, whose content has this SHA-256. Returns the body of the answer.
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Callable
 from functools import partial
 from typing import IO
 
@@ -21,13 +20,13 @@ def job_kind(service: Service) -> JobKind:
     return JobKind(work=partial(_work, service), callback=_callback)
 
 
-async def _work(service: Service, job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+async def _work(service: Service, job: Job, file: IO[bytes]) -> JobResult:
     try:
         query = [(name, value) for name, value in job.request.options["query"]]
         options = options_of(service, query)
         with refusing_without_resources():
             sha256 = await asyncio.to_thread(sha256_of, file)
-            content = await transcribe_recording(service, options, job.id, file, sha256, on_progress, None)
+            content = await transcribe_recording(service, options, job.id, file, sha256)
     except BadStart as error:
         raise JobFailed("INVALID_QUERY_PARAMETER", error.message) from error
     except RequestError as error:

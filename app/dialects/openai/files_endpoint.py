@@ -332,7 +332,7 @@ async def whole_answer(
     file: IO[bytes],
     options: FileOptions,
     name: str,
-    on_progress: Callable[[float], None],
+    on_progress: Callable[[float], None] = lambda until_s: None,
     trace: SessionTrace | None = None,
 ) -> JobResult:
     """Transcribe a file, and make the answer for its end; raises like `_transcribe`."""

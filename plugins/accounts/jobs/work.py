@@ -1,6 +1,5 @@
 """Does the jobs that came to `/v1/jobs`: transcribes a recording as `/v1/audio/transcriptions` does."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import IO
@@ -20,11 +19,11 @@ def job_kind(service: Service) -> JobKind:
     return JobKind(work=partial(_work, service), callback=wire.callback_message)
 
 
-async def _work(service: Service, job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+async def _work(service: Service, job: Job, file: IO[bytes]) -> JobResult:
     try:
         fields = [(name, value) for name, value in job.request.options["fields"]]
         options = options_of(service, job.request.options["task"], fields)
-        return await whole_answer(service, file, options, job.id, on_progress)
+        return await whole_answer(service, file, options, job.id)
     except RequestError as error:
         if error.status == 429 or error.status >= 500:
             raise JobDelayed(error.message) from error

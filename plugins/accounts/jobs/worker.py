@@ -269,7 +269,7 @@ class JobWorker:
             logger.warning("[%s] its recording cannot be read: %s", job.id, error)
             raise await self._delayed_by_spool("read", error) from error
         with recording:
-            return await kind.work(job, recording, lambda done_s: None)
+            return await kind.work(job, recording)
 
     async def _fetched(self, job: Job, saving: asyncio.Event) -> None:
         """Fetch a recording into the spool. Nothing is asked of its server while it could not be kept."""

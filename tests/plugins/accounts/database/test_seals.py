@@ -4,7 +4,7 @@ import asyncio
 import base64
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -81,7 +81,7 @@ async def test_addresses_of_jobs_are_sealed(file_database: Database, tmp_path: P
     assert "password" not in await file_database.run(everything)
     fetched: asyncio.Queue[bytes] = asyncio.Queue()
 
-    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+    async def work(job: Job, file: IO[bytes]) -> JobResult:
         fetched.put_nowait(file.read())
         return JobResult(content=b"text", media_type="text/plain", audio_s=1.0)
 

@@ -42,7 +42,7 @@ async def test_what_a_machine_lacks_at_present_delays_a_job(number: int) -> None
     transcriber = FakeTranscriber()
     service: Any = SimpleNamespace(transcriber=transcriber, models=Models(transcriber), speaker_model=None)
     with pytest.raises(JobDelayed, match="the server has no room for it"):
-        await job_kind(service).work(JOB, Lacking(), lambda done_s: None)
+        await job_kind(service).work(JOB, Lacking())
 
 
 @pytest.mark.parametrize(("name", "sent"), [("M\u00fcller GmbH", "M?ller GmbH"), (" a ", "a")])

@@ -29,7 +29,7 @@ from tutti_server.plugins.accounts.jobs.worker import FETCHERS_PER_WORKER, Fetch
 from tutti_server.plugins.accounts.settings import AccountSettings
 from tutti_server.plugins.accounts.storage import keep_data_private, recall_of, try_spool
 
-Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
+Work = Callable[[Job, IO[bytes]], Awaitable[JobResult]]
 N_REFUSED = 20
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
 
@@ -52,7 +52,7 @@ async def cannot_fetch(url: str, file: IO[bytes]) -> None:
     raise JobDelayed("url: its server cannot be reached")
 
 
-async def done(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+async def done(job: Job, file: IO[bytes]) -> JobResult:
     assert file.read() == b"audio"
     return RESULT
 
@@ -125,7 +125,7 @@ async def test_it_is_tried_so_often_only(place: Place) -> None:
 
 @pytest.mark.parametrize("error", [JobFailed("code", "why"), ZeroDivisionError()])
 async def test_what_will_not_pass_is_not(place: Place, error: Exception) -> None:
-    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+    async def work(job: Job, file: IO[bytes]) -> JobResult:
         raise error
 
     await place.submit()
@@ -140,7 +140,7 @@ async def test_a_gateway_that_was_taken_for_dead_changes_nothing(
     """Its result comes too late: another one has done the job."""
     begun, late = asyncio.Event(), asyncio.Event()
 
-    async def slow(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+    async def slow(job: Job, file: IO[bytes]) -> JobResult:
         begun.set()
         await late.wait()
         return JobResult(content=b"late", media_type="text/plain", audio_s=9.0)
@@ -305,9 +305,9 @@ async def test_a_job_that_was_ended_without_an_answer_counts_as_ended(url: URL, 
     place = Place(database, tmp_path / "spool")
     place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
 
-    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+    async def work(job: Job, file: IO[bytes]) -> JobResult:
         database.meanwhile = nothing
-        return await done(job, file, on_progress)
+        return await done(job, file)
 
     async with asyncio.timeout(20), place.worker(work).running():
         id_ = (await place.submit()).id
@@ -752,9 +752,9 @@ async def test_a_recording_that_cannot_be_deleted_now_is_deleted_later(database:
     place = Place(database, spool)
     place.jobs.spool = store = AwayAtTimes(spool)
 
-    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+    async def work(job: Job, file: IO[bytes]) -> JobResult:
         store.is_away = True
-        return await done(job, file, on_progress)
+        return await done(job, file)
 
     cancelled, removed = await place.submit(), await place.submit()
     store.is_away = True
