@@ -221,6 +221,8 @@ def _check_settings(plugin: Plugin) -> None:
         expected = f"a class with @dataclass that derives from {PluginSettings.__qualname__}"
         raise SettingsError(f"plug-in {plugin.name}: expected {expected} as its settings, got {kind!r}")
     for each in fields(kind):
+        if each.name != each.name.lower():
+            raise SettingsError(f"plug-in {plugin.name}: expected a setting in lower case, got {each.name}")
         if each.type not in SETTING_TYPES:
             expected = f"{', '.join(known.__name__ for known in SETTING_TYPES)} as the type of {each.name}"
             advice = ", as with annotations from __future__" if isinstance(each.type, str) else ""

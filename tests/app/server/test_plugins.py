@@ -259,6 +259,7 @@ def test_accounts_are_those_of_one_plugin() -> None:
         (PLUGIN.replace("greeting: str", "greeting: str | None"), r"str as the type of greeting, got str \| None"),
         (f"from __future__ import annotations\n{PLUGIN}", "got 'str', as with annotations from __future__"),
         (PLUGIN.replace('setting("hello", "What the greeter says.")', '"hello"'), r"greeting to be made by setting\("),
+        (PLUGIN.replace("greeting:", "Greeting:"), "expected a setting in lower case, got Greeting"),
         (PLUGIN.replace("greeting:", "help:"), "expected a new setting, got help, as each command has"),
         (PLUGIN.replace("greeting:", "port:"), "expected a new setting, got port, as tutti itself"),
         (PLUGIN.replace("greeting:", "audiosocket_port:"), "as the plug-in carriers has"),
