@@ -355,9 +355,10 @@ def backlog(connection: Connection) -> tuple[int, int, float]:
     return n_queued, states.get("running", (0, None))[0], max(now(connection) - oldest, 0.0) if oldest else 0.0
 
 
-def with_old_audio(connection: Connection, keep_s: float, n: int) -> list[str]:
-    """Up to `n` ids of jobs that ended so long ago, in seconds, and have their recordings still."""
-    query = select(_jobs.c.id).where(_jobs.c.has_audio, _jobs.c.ended <= now(connection) - keep_s)
+def with_old_audio(connection: Connection, keep_s: float, n: int, after: str = "") -> list[str]:
+    """Up to `n` ids, after this one, of jobs that ended so long ago, in seconds, and have their recordings still."""
+    is_old = _jobs.c.ended <= now(connection) - keep_s
+    query = select(_jobs.c.id).where(_jobs.c.has_audio, is_old, _jobs.c.id > after).order_by(_jobs.c.id)
     return list(connection.execute(query.limit(n)).scalars())
 
 

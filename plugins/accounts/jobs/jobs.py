@@ -17,7 +17,7 @@ from tutti_server.plugins.accounts.database.database import Database, DatabaseAw
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, Seals
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.job_store import CountUsage
-from tutti_server.plugins.accounts.jobs.spool import PIECE_BYTES, Spool, SpoolAway, try_out
+from tutti_server.plugins.accounts.jobs.spool import PIECE_BYTES, AllAway, Spool, SpoolAway, try_out
 from tutti_server.plugins.accounts.settings import AccountSettings
 
 logger = logging.getLogger(__name__)
@@ -172,8 +172,10 @@ class Jobs:
         n = await self.database.run(job_store.remove_old, results_s)
         if n:
             logger.info("%d old jobs are forgotten", n)
-        while ids := await self.database.run(job_store.with_old_audio, keep_s, MAX_FORGOTTEN):
+        after = ""
+        while ids := await self.database.run(job_store.with_old_audio, keep_s, MAX_FORGOTTEN, after):
             await self._delete_audio(ids)
+            after = ids[-1]
         names = await self.on_spool(lambda spool: list(spool.older_than(ORPHAN_S)), SPOOL_COPY_S)
         for at in range(0, len(names), MAX_FORGOTTEN):
             await self._delete_orphans(names[at : at + MAX_FORGOTTEN])
@@ -181,7 +183,7 @@ class Jobs:
     async def _delete_orphans(self, names: list[str]) -> None:
         known = await self.database.run(job_store.known_among, names)
         for name in set(names) - known:
-            await self._delete(name)
+            await self._has_deleted(name)
 
     async def drop_audio(self, id_: str) -> None:
         """Delete a recording that no job needs."""
@@ -252,10 +254,24 @@ class Jobs:
     async def _delete(self, id_: str) -> None:
         await self.on_spool(lambda spool: spool.delete(id_))
 
-    async def _delete_audio(self, ids: list[str]) -> None:
-        for id_ in ids:
+    async def _has_deleted(self, id_: str) -> bool:
+        """Delete a recording. False where this one alone cannot be deleted, which keeps no other one.
+
+        Raises:
+            SpoolAway: none can be.
+        """
+        try:
             await self._delete(id_)
-        await self.database.run(job_store.note_no_audio, ids)
+        except SpoolAway as error:
+            if isinstance(error, AllAway) or not await self.spool_works():
+                raise
+            logger.warning("[%s] its recording cannot be deleted: %s", id_, error)
+            return False
+        return True
+
+    async def _delete_audio(self, ids: list[str]) -> None:
+        deleted = [id_ for id_ in ids if await self._has_deleted(id_)]
+        await self.database.run(job_store.note_no_audio, deleted)
 
 
 def _fingerprint(request: Request, file: IO[bytes] | None) -> str:

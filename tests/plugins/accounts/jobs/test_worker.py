@@ -797,6 +797,24 @@ async def test_old_jobs_are_forgotten_while_the_store_is_away(
     assert await database.run(job_store.known_among, [old.id, other.id]) == {other.id}
 
 
+async def test_a_recording_that_cannot_be_deleted_keeps_no_other(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those of other jobs nor those of none."""
+    monkeypatch.setattr(jobs, "ORPHAN_S", 0.0)
+    monkeypatch.setattr(jobs, "MAX_FORGOTTEN", 2)
+    spool = tmp_path / "jobs"
+    place = Place(database, spool, audio_days=1.0)
+    ids = sorted([(await place.submit()).id for _ in range(5)])
+    for id_ in ids:
+        await place.jobs.cancel(id_, "o")
+    place.jobs.spool.put(str(uuid4()), io.BytesIO(b"x"))
+    (spool / ids[0]).unlink()
+    (spool / ids[0]).mkdir()
+    await Place(database, spool).jobs.sweep()
+    assert names(spool) == {ids[0]}
+
+
 def _refuse(store: AwayAtTimes) -> None:
     store.is_away = True
     raise ZeroDivisionError
