@@ -49,15 +49,16 @@ export class Continuity {
     #makeWords;
     /**
      * @param fromS where the session begins: one time for each channel, or one for all.
+     * @param audioFromS the time of the first sample.
      * @param parts what the session needs for options that few applications ask for.
      */
-    constructor(fromS, { translations, eagerEnds, makeWords } = {}) {
+    constructor(fromS, audioFromS, { translations, eagerEnds, makeWords } = {}) {
         this.translations = translations;
         this.#eagerEnds = eagerEnds;
         this.#makeWords = makeWords;
         this.#resumeFromS = fromS;
         this.#detectorFromS = fromS.map(() => null);
-        this.#beganS = this.#audioFromS = Math.min(...fromS);
+        this.#beganS = this.#audioFromS = audioFromS;
     }
     /** For each channel, the time from which on its text is not final yet. */
     get resumeFromS() {

@@ -80,15 +80,15 @@ export class Outgoing {
      * Audio before a time is final.
      *
      * @param detectorFromS for each channel, from when on the server's speech detector needs the audio, if known.
-     * @param neededFromS from when on the audio is needed for translations; null for none.
+     * @param neededFromS from when on the audio is needed for translations; undefined for none.
      */
-    forget(untilS, detectorFromS = [], neededFromS = null) {
+    forget(untilS, detectorFromS, neededFromS) {
         const final = this.#placeOf(untilS);
         const needed = detectorFromS.filter((timeS) => timeS !== null).map((timeS) => this.#placeOf(timeS));
         if (needed.length === 0 || needed.length < detectorFromS.length) {
             needed.push(final - this.bytesOf(LEAD_IN_S));
         }
-        if (neededFromS !== null) {
+        if (neededFromS !== undefined) {
             needed.push(this.#placeOf(neededFromS));
         }
         this.#needed = this.#capacityBytes === 0 ? final : Math.min(final, ...needed);

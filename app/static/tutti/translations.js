@@ -26,9 +26,9 @@ export class PendingTranslations {
     constructor(targets) {
         this.#targets = targets;
     }
-    /** From when on audio must be kept, so that another connection can translate it; null for none. */
+    /** From when on audio must be kept, so that another connection can translate it; undefined for none. */
     get neededFromS() {
-        return this.#texts.length === 0 ? null : Math.min(...this.#texts.map(({ start_s }) => start_s));
+        return this.#texts.length === 0 ? undefined : Math.min(...this.#texts.map(({ start_s }) => start_s));
     }
     /** A new connection counts its utterances anew. */
     restart() {

@@ -77,15 +77,16 @@ export class Continuity {
 
   /**
    * @param fromS where the session begins: one time for each channel, or one for all.
+   * @param audioFromS the time of the first sample.
    * @param parts what the session needs for options that few applications ask for.
    */
-  constructor(fromS: readonly number[], { translations, eagerEnds, makeWords }: Parts = {}) {
+  constructor(fromS: readonly number[], audioFromS: number, { translations, eagerEnds, makeWords }: Parts = {}) {
     this.translations = translations;
     this.#eagerEnds = eagerEnds;
     this.#makeWords = makeWords;
     this.#resumeFromS = fromS;
     this.#detectorFromS = fromS.map(() => null);
-    this.#beganS = this.#audioFromS = Math.min(...fromS);
+    this.#beganS = this.#audioFromS = audioFromS;
   }
 
   /** For each channel, the time from which on its text is not final yet. */

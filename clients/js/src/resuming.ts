@@ -41,13 +41,12 @@ export function mayResume(end: End): boolean {
 export function resumeAt(continuity: Continuity, audioFromS: number): NonNullable<StartOptions["resume"]> {
   const { resumeFromS, detectorFromS, languages, voices } = continuity;
   const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
-  const [first] = fromS;
   const untranslated = continuity.translations?.missing(fromS) ?? [];
   // Times are rounded: one that is this little before the first sample means this sample.
   const knownS = detectorFromS.map((timeS) => (timeS !== null && timeS >= audioFromS - ROUNDING_S ? timeS : null));
   return {
     // A list needs a time for each channel.
-    from_s: fromS.length === 1 && first !== undefined ? first : fromS,
+    from_s: fromS.length > 1 ? fromS : Math.min(...fromS),
     ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
     ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
     ...(languages === undefined ? {} : { language: languages }),

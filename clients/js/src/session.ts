@@ -127,9 +127,11 @@ export class Session implements AsyncIterable<SessionEvent> {
     this.#server = server;
     this.#options = options;
     this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
-    const fromS = [this.#start.resume?.from_s ?? 0].flat();
-    this.#continuity = new Continuity(fromS, parts);
-    this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, Math.min(...fromS));
+    const { resume } = this.#start;
+    const fromS = [resume?.from_s ?? 0].flat();
+    const audioFromS = resume?.audio_from_s ?? Math.min(...fromS);
+    this.#continuity = new Continuity(fromS, audioFromS, parts);
+    this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, audioFromS);
     this.#sender = new Sender(this.#outgoing);
     this.#backoff = new Backoff(options.resumeTimeoutMs ?? RESUME_TIMEOUT_MS);
     this.opened = new Promise((resolve, reject) => {
@@ -336,8 +338,8 @@ export class Session implements AsyncIterable<SessionEvent> {
     const { finalUntilS } = this.#continuity;
     this.#continuity.receive(event).forEach((each) => this.deliver(each));
     if (this.#continuity.finalUntilS > finalUntilS || event.type === "translation") {
-      const neededFromS = this.#continuity.translations?.neededFromS ?? null;
-      this.#outgoing.forget(this.#continuity.finalUntilS, this.#continuity.detectorFromS, neededFromS);
+      const { detectorFromS, translations } = this.#continuity;
+      this.#outgoing.forget(this.#continuity.finalUntilS, detectorFromS, translations?.neededFromS);
       this.#backoff.reset();
     }
     if (event.type === "stopped") {

@@ -32,9 +32,9 @@ export class PendingTranslations {
     this.#targets = targets;
   }
 
-  /** From when on audio must be kept, so that another connection can translate it; null for none. */
-  get neededFromS(): number | null {
-    return this.#texts.length === 0 ? null : Math.min(...this.#texts.map(({ start_s }) => start_s));
+  /** From when on audio must be kept, so that another connection can translate it; undefined for none. */
+  get neededFromS(): number | undefined {
+    return this.#texts.length === 0 ? undefined : Math.min(...this.#texts.map(({ start_s }) => start_s));
   }
 
   /** A new connection counts its utterances anew. */

@@ -23,7 +23,7 @@ const CASES = JSON.parse(readFileSync(new URL("../../../tests/wire/resume.json",
 
 describe("the events of several connections become one stream", () => {
   test.each(CASES.map((each) => [each.name, each] as const))("%s", (_, { from_s, translate, connections }) => {
-    const continuity = new Continuity(from_s, {
+    const continuity = new Continuity(from_s, Math.min(...from_s), {
       ...(translate === undefined ? {} : { translations: new PendingTranslations(translate) }),
       eagerEnds: new EagerEnds(),
       makeWords: () => new UtteranceWords(),

@@ -176,6 +176,20 @@ test("a lost session goes on: its audio is sent again from where its text is not
   expect(session.finalUntilS).toBe(4);
 });
 
+test("a session that began with audio before its text goes on at the same times", async () => {
+  const session = await open({ start: { resume: { from_s: 10, audio_from_s: 5 } } });
+  const { events, end } = readAll(session);
+  session.send(bytes(0, 60));
+  lose();
+  await reconnect();
+  expect(socket().sentText[0]).toMatchObject({ resume: { from_s: 10, audio_from_s: 5 } });
+  expect(audioOf(socket())).toEqual([...bytes(0, 60)]);
+  session.stop();
+  socket().deliver({ ...STOPPED, audio_s: 6 });
+  expect(await end).toBeUndefined();
+  expect(events.at(-1)).toMatchObject({ type: "stopped", audio_s: 6 });
+});
+
 test("10 s of final audio are sent before the rest, for the speech detector", async () => {
   const session = await open();
   session.send(bytes(0, 250));

@@ -108,14 +108,22 @@ class _ResumePoint:
 class Continuity:
     """The events of a session over all of its connections."""
 
-    def __init__(self, from_s: tuple[float, ...], translate: tuple[str, ...] = ()) -> None:
-        """Begin at `from_s`: one time for each channel, or one for all; `translate` to these languages."""
+    def __init__(
+        self, from_s: tuple[float, ...], translate: tuple[str, ...] = (), audio_from_s: float | None = None
+    ) -> None:
+        """Begin without text.
+
+        Args:
+            from_s: where the text begins: one time for each channel, or one for all.
+            translate: the languages that it is translated to.
+            audio_from_s: the time of the first sample, if that is earlier.
+        """
         self.translations = PendingTranslations(translate)
         """Which translations are still to come."""
         self._points = tuple(map(_ResumePoint, from_s))
         """For each channel, or for all, where another connection would go on."""
         self._is_resumed = False
-        self._audio_from_s = self._began_s = min(from_s)
+        self._audio_from_s = self._began_s = min(from_s) if audio_from_s is None else audio_from_s
         self._open: list[_OpenUtterance] = []
         """The utterances that were announced and have not ended, in the order of their numbers."""
         self._counterparts: dict[int, _OpenUtterance] = {}

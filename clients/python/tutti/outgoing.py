@@ -38,7 +38,8 @@ class Outgoing:
             capacity_s: how much audio is kept for another connection, in seconds; 0 keeps none that was sent.
         """
         self._format = format
-        self._began_s = began_s
+        self.began_s = began_s
+        """The time of the first sample."""
         self._capacity = self.n_bytes(capacity_s)
         self._audio = bytearray()
         self._start = 0
@@ -179,7 +180,7 @@ class Outgoing:
         self._n_flushes_sent = 0
         self._stop = Stop() if self._has_end else None
         self._is_replaying = True
-        from_s = self._began_s + self._start / self._format.bytes_per_s
+        from_s = self.began_s + self._start / self._format.bytes_per_s
         return from_s, from_s if self._start > self._final else None
 
     def end_replay(self) -> None:
@@ -187,7 +188,7 @@ class Outgoing:
         self._is_replaying = False
 
     def _place(self, time_s: float) -> int:
-        return math.floor((time_s - self._began_s + ROUNDING_S) * self._format.sample_rate) * self._frame_bytes
+        return math.floor((time_s - self.began_s + ROUNDING_S) * self._format.sample_rate) * self._frame_bytes
 
     def _drop_before(self, place: int) -> None:
         # Only whole frames are dropped, so that the first byte that is kept begins one.

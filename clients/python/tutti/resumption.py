@@ -223,7 +223,7 @@ class ResumingConnection:
         self._connection: Connection | None = connection
         self._outgoing = outgoing
         self._reconnector = reconnector
-        self._continuity = Continuity(progress.resume_from_s, reconnector.translate)
+        self._continuity = Continuity(progress.resume_from_s, reconnector.translate, outgoing.began_s)
         self._events: deque[Event] = deque()
         """Events that were not delivered yet."""
         self._failure: TuttiError | None = None

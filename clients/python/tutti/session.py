@@ -266,7 +266,8 @@ async def _open_session(url: str, options: ConnectOptions) -> AsyncIterator[Sess
 
     opened = await open(start)
     assert start.audio is not None
-    outgoing = Outgoing(start.audio, progress.final_until_s, buffer_s)
+    outgoing = Outgoing(start.audio, _first_sample_s(start.resume), buffer_s)
+    outgoing.forget_before(progress.final_until_s)
     reconnector = Reconnector(open, start, options.get("resume_timeout_s", RESUME_TIMEOUT_S))
     session = Session(ResumingConnection(*opened, outgoing, progress, reconnector))
     try:
@@ -315,6 +316,12 @@ def _resume_times(resume: Resume | None) -> tuple[float, ...]:
     if resume is None:
         return (0.0,)
     return resume.from_s if isinstance(resume.from_s, tuple) else (resume.from_s,)
+
+
+def _first_sample_s(resume: Resume | None) -> float:
+    """The time of the first sample that is sent, in seconds."""
+    from_s = min(_resume_times(resume))
+    return from_s if resume is None or resume.audio_from_s is None else resume.audio_from_s
 
 
 async def transcribe_file(

@@ -68,6 +68,13 @@ async def cut(peer: Peer) -> None:
     peer.socket.transport.abort()
 
 
+async def cut_after_audio(peer: Peer) -> None:
+    """Begin a session, and cut its connection once audio has come."""
+    await peer.begin()
+    await peer.receive()
+    peer.socket.transport.abort()
+
+
 finish = play()
 """A session that ends when the client ends it."""
 
@@ -122,6 +129,22 @@ async def test_a_lost_session_goes_on_by_itself() -> None:
     resume = {"from_s": [1.6], "prompt": "", "audio_from_s": 0.0, "detector_from_s": [0.0]}
     assert second.messages[0] == first.messages[0] | {"resume": resume}
     assert b"".join(second.audio) == audio
+
+
+async def test_a_session_that_began_before_its_text_goes_on_at_the_same_times() -> None:
+    """With the audio that its program sent before `from_s` for the server's speech detector."""
+    async with (
+        serve_script(each(cut_after_audio, finish)) as server,
+        tutti.connect(server.url, resume=tutti.Resume(from_s=10.0, audio_from_s=5.0)) as session,
+    ):
+        await session.send(bytes(96000))
+        await session.stop()
+        stopped = [event async for event in session][-1]
+    assert [peer.messages[0]["resume"] for peer in server.peers] == [
+        {"from_s": 10.0, "prompt": "", "audio_from_s": 5.0},
+        {"from_s": [10.0], "prompt": "", "audio_from_s": 5.0},
+    ]
+    assert isinstance(stopped, tutti.Stopped) and stopped.audio_s == STOPPED["audio_s"]
 
 
 async def test_a_server_without_lead_in_gets_none() -> None:
