@@ -363,10 +363,14 @@ class ResumingConnection:
                 pass
         self._events += self._continuity.receive(event)
         if isinstance(event, Utterance | Translation):
-            continuity = self._continuity
-            needed_from_s = continuity.translations.needed_from_s
-            self._outgoing.forget_before(continuity.final_until_s, continuity.detector_from_s, needed_from_s)
+            self._forget_final()
             self._reconnector.settle()
+
+    def _forget_final(self) -> None:
+        """Keep only the audio that another connection would need."""
+        continuity = self._continuity
+        needed_from_s = continuity.translations.needed_from_s
+        self._outgoing.forget_before(continuity.final_until_s, continuity.detector_from_s, needed_from_s)
 
     def _lose(self, connection: Connection, error: TuttiError) -> None:
         """A connection does not work any more. The first call for it replaces it, or ends the session."""
@@ -442,6 +446,8 @@ class ResumingConnection:
         self.started = started
         self._connection = connection
         self._deliver(Resumed(gap), *self._continuity.resume(audio_from_s, lost_until_s))
+        # Audio that is lost is not missed a second time.
+        self._forget_final()
         self._tasks.add(asyncio.create_task(self._send_all(connection, self._reconnector.lead(started))))
 
 
