@@ -64,10 +64,9 @@ export class Continuity {
     get resumeFromS() {
         return this.#resumeFromS;
     }
-    /** For each channel, the language of its last utterance if the server detected it; undefined where none is known. */
+    /** For each channel, the language of its last utterance, if the server detected it. */
     get languages() {
-        const languages = this.#resumeFromS.map((_, channel) => this.#languages.get(channel) ?? null);
-        return languages.some((language) => language !== null) ? languages : undefined;
+        return this.#resumeFromS.map((_, channel) => this.#languages.get(channel) ?? null);
     }
     /** For each channel, from when on a detector must process the audio to find the same speech after that time. */
     get detectorFromS() {

@@ -151,7 +151,7 @@ export class Session {
     push(audio) {
         const maxBytes = this.#options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
         // Without a connection, the oldest audio gives way instead, and `resumed` reports it.
-        if (this.#connection?.isOpen === true && this.bufferedAmount >= maxBytes) {
+        if (this.#connection?.isOpen && this.bufferedAmount >= maxBytes) {
             const message = `${this.bufferedAmount} bytes are unsent; await writable() first`;
             throw new UsageError("send_buffer_full", message);
         }
@@ -176,7 +176,7 @@ export class Session {
     /** Keeps the session open while there is no audio to send. */
     keepalive() {
         this.#mustBeOpen("send keepalive");
-        if (this.#connection?.isOpen === true) {
+        if (this.#connection?.isOpen) {
             this.#connection.send({ type: "keepalive" });
         }
     }
@@ -305,7 +305,7 @@ export class Session {
             return;
         }
         const connection = this.#connection;
-        if (connection?.isOpen !== true) {
+        if (!connection?.isOpen) {
             return;
         }
         const waitMs = this.#sender.send(connection, this.limits);
@@ -410,7 +410,7 @@ export class Session {
         this.#retryNow = undefined;
         this.recording?.stop();
         this.#connection?.close();
-        const closed = error ?? new UsageError("not_open", "the session was closed");
+        const closed = error ?? new UsageError("not_open", "the session has ended");
         this.#opening?.reject(closed);
         this.#writers.end(closed);
         this.#events.end(error);

@@ -24,7 +24,7 @@ export class OwnSignal {
 }
 /** @throws AbortedError if the signal has fired: it tells its listeners nothing more. */
 export function throwIfAborted(signal) {
-    if (signal?.aborted === true) {
+    if (signal?.aborted) {
         throw new AbortedError(signal.reason);
     }
 }
@@ -40,7 +40,7 @@ export async function within(promise, signal, timeoutMs) {
                 timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
             }
             promise.then(resolve, reject);
-            if (signal?.aborted === true) {
+            if (signal?.aborted) {
                 onAbort();
             }
         });

@@ -7,13 +7,13 @@ import type { StartedEvent, StartOptions } from "./events.js";
 
 /** Close codes after which a session can go on: the server or the network failed, not the client. */
 const RESUMABLE_CLOSE_CODES = [1001, 1005, 1006, 1011, 1012, 1013, 1014];
-/** Errors of the server that come before such a close. */
-const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "no_engine", "draining", "overloaded"];
 /**
  * The server's error after a long time without a message. The session goes on when there is something to send: browsers
  * freeze pages that are hidden, which cannot send `keepalive` then.
  */
 const IDLE = "idle";
+/** Errors of the server that come before one of these close codes. */
+const RESUMABLE_ERRORS = ["engine_failed", "engine_stalled", "no_engine", "draining", "overloaded", "session_limit", IDLE];
 /** Times of the server are rounded, and differ by no more than this from the exact ones, in seconds. */
 const ROUNDING_S = 1e-6;
 
@@ -28,7 +28,7 @@ export function mayResume(end: End): boolean {
     case "closed":
       return RESUMABLE_CLOSE_CODES.includes(end.code);
     case "failed":
-      return isIdle(end) || RESUMABLE_ERRORS.includes(end.event.code);
+      return RESUMABLE_ERRORS.includes(end.event.code);
     case "late":
       return true;
     case "invalid":
@@ -41,7 +41,7 @@ export function mayResume(end: End): boolean {
 export function resumeAt(continuity: Continuity, audioFromS: number): NonNullable<StartOptions["resume"]> {
   const { resumeFromS, detectorFromS, languages, voices } = continuity;
   const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
-  const untranslated = continuity.translations?.missing(fromS) ?? [];
+  const untranslated = continuity.translations?.missing(fromS);
   // Times are rounded: one that is this little before the first sample means this sample.
   const knownS = detectorFromS.map((timeS) => (timeS !== null && timeS >= audioFromS - ROUNDING_S ? timeS : null));
   return {
@@ -49,8 +49,8 @@ export function resumeAt(continuity: Continuity, audioFromS: number): NonNullabl
     from_s: fromS.length > 1 ? fromS : Math.min(...fromS),
     ...(audioFromS < Math.min(...fromS) ? { audio_from_s: audioFromS } : {}),
     ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
-    ...(languages === undefined ? {} : { language: languages }),
-    ...(untranslated.length === 0 ? {} : { untranslated }),
+    ...(languages.some(Boolean) ? { language: languages } : {}),
+    ...(untranslated?.length ? { untranslated } : {}),
     ...(voices === undefined ? {} : { voices }),
   };
 }

@@ -201,7 +201,7 @@ export class Session implements AsyncIterable<SessionEvent> {
   push(audio: ArrayBuffer | ArrayBufferView): void {
     const maxBytes = this.#options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
     // Without a connection, the oldest audio gives way instead, and `resumed` reports it.
-    if (this.#connection?.isOpen === true && this.bufferedAmount >= maxBytes) {
+    if (this.#connection?.isOpen && this.bufferedAmount >= maxBytes) {
       const message = `${this.bufferedAmount} bytes are unsent; await writable() first`;
       throw new UsageError("send_buffer_full", message);
     }
@@ -229,7 +229,7 @@ export class Session implements AsyncIterable<SessionEvent> {
   /** Keeps the session open while there is no audio to send. */
   keepalive(): void {
     this.#mustBeOpen("send keepalive");
-    if (this.#connection?.isOpen === true) {
+    if (this.#connection?.isOpen) {
       this.#connection.send({ type: "keepalive" });
     }
   }
@@ -365,7 +365,7 @@ export class Session implements AsyncIterable<SessionEvent> {
       return;
     }
     const connection = this.#connection;
-    if (connection?.isOpen !== true) {
+    if (!connection?.isOpen) {
       return;
     }
     const waitMs = this.#sender.send(connection, this.limits);
@@ -472,7 +472,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     this.#retryNow = undefined;
     this.recording?.stop();
     this.#connection?.close();
-    const closed = error ?? new UsageError("not_open", "the session was closed");
+    const closed = error ?? new UsageError("not_open", "the session has ended");
     this.#opening?.reject(closed);
     this.#writers.end(closed);
     this.#events.end(error);

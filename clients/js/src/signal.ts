@@ -36,7 +36,7 @@ export class OwnSignal implements Signal {
 
 /** @throws AbortedError if the signal has fired: it tells its listeners nothing more. */
 export function throwIfAborted(signal: Signal | undefined): void {
-  if (signal?.aborted === true) {
+  if (signal?.aborted) {
     throw new AbortedError(signal.reason);
   }
 }
@@ -53,7 +53,7 @@ export async function within<T>(promise: Promise<T>, signal: Signal | undefined,
         timer = setTimeout(() => reject(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
       }
       promise.then(resolve, reject);
-      if (signal?.aborted === true) {
+      if (signal?.aborted) {
         onAbort();
       }
     });

@@ -339,7 +339,7 @@ describe("which ends are resumed", () => {
     session.close();
   });
 
-  test.each(["draining", "engine_failed", "engine_stalled", "no_engine", "overloaded"])("error %s is", async (code) => {
+  test.each(["draining", "engine_failed", "engine_stalled", "no_engine", "overloaded", "session_limit"])("error %s is", async (code) => {
     const session = await open();
     socket().deliver({ type: "error", code, message: "…", fatal: true });
     await reconnect();

@@ -61,7 +61,9 @@ RESUMABLE_CLOSE_CODES = frozenset({1001, 1005, 1006, 1011, 1012, 1013, 1014})
 """Close codes after which another connection may succeed: the server or the network failed, not the client."""
 IDLE = "idle"
 """The code of the error with which a server ends the session of a client that has sent nothing for long."""
-RESUMABLE_ERRORS = frozenset({"overloaded", "draining", "no_engine", "engine_failed", "engine_stalled", IDLE})
+RESUMABLE_ERRORS = frozenset(
+    {"overloaded", "session_limit", "draining", "no_engine", "engine_failed", "engine_stalled", IDLE}
+)
 """Codes of fatal `error` events that come before one of these close codes."""
 
 Opener: TypeAlias = Callable[[Start], Awaitable[tuple[Connection, Started]]]

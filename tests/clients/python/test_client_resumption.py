@@ -268,6 +268,7 @@ async def test_the_flushes_of_an_outage_are_sent_as_answers_come() -> None:
         ("engine_stalled", 1011, True),
         ("no_engine", 1013, True),
         ("overloaded", 1013, True),
+        ("session_limit", 1013, True),
         ("too_fast", 1008, False),
     ],
 )
