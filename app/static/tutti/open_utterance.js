@@ -21,7 +21,7 @@ export class OpenUtterance {
     /** Our text, and the length of theirs, after which both go on alike; undefined if theirs is not so far yet. */
     #joint;
     /** @param hidden text that the connection may send in this utterance, but which was delivered before it. */
-    constructor(number, channel, atS, hidden, words) {
+    constructor(number, channel, atS, hidden, label, words) {
         /** The utterance waits for its counterpart in this connection. */
         this.isWaiting = false;
         /** The segments that were delivered, each with `#final` after it. */
@@ -33,6 +33,7 @@ export class OpenUtterance {
         this.number = number;
         this.channel = channel;
         this.atS = this.shownUntilS = atS;
+        this.label = label;
         this.#nHidden = hidden.length;
         this.#words = words;
         this.#final = this.#shown = hidden;
@@ -141,6 +142,7 @@ export class OpenUtterance {
             words: [],
             confidence: last?.confidence ?? 0,
             language: last?.language ?? null,
+            ...this.label,
         });
     }
     #interim(event, tail) {

@@ -74,16 +74,24 @@ export class Continuity {
   readonly translations: PendingTranslations | undefined;
   readonly #eagerEnds: EagerEnds | undefined;
   readonly #makeWords: (() => UtteranceWords) | undefined;
+  readonly #labels: readonly { readonly speaker: string }[] | undefined;
 
   /**
    * @param fromS where the session begins: one time for each channel, or one for all.
    * @param audioFromS the time of the first sample.
    * @param parts what the session needs for options that few applications ask for.
+   * @param channelNames the name of each channel, if they have any.
    */
-  constructor(fromS: readonly number[], audioFromS: number, { translations, eagerEnds, makeWords }: Parts = {}) {
+  constructor(
+    fromS: readonly number[],
+    audioFromS: number,
+    { translations, eagerEnds, makeWords }: Parts,
+    channelNames?: readonly string[],
+  ) {
     this.translations = translations;
     this.#eagerEnds = eagerEnds;
     this.#makeWords = makeWords;
+    this.#labels = channelNames?.map((speaker) => ({ speaker }));
     this.#resumeFromS = fromS;
     this.#detectorFromS = fromS.map(() => null);
     this.#beganS = this.#audioFromS = audioFromS;
@@ -183,7 +191,8 @@ export class Continuity {
 
   #announce({ utterance, channel }: { utterance: number; channel: number }, atS: number): OpenUtterance {
     const hidden = this.#unrepeated.get(channel) ?? "";
-    const announced = new OpenUtterance(this.#nextNumber++, channel, atS, hidden, this.#makeWords?.());
+    const label = this.#labels?.[channel];
+    const announced = new OpenUtterance(this.#nextNumber++, channel, atS, hidden, label, this.#makeWords?.());
     this.#unrepeated.delete(channel);
     this.#open.push(announced);
     this.#counterparts.set(utterance, announced);
@@ -218,15 +227,20 @@ export class Continuity {
     if (event.language !== undefined) {
       this.#languages.set(event.channel, event.language);
     }
-    const points = this.#resumePoints(event);
-    const resumeFromS = points.map(({ timeS }) => timeS);
+    const times = event.resume_from_s;
+    const before = times.length === this.#resumeFromS.length ? this.#resumeFromS : [];
+    const known = times.length === event.detector_from_s.length ? event.detector_from_s : [];
+    const resumeFromS = times.map((timeS, index) => Math.max(timeS, before[index] ?? timeS));
+    const detectorFromS = times.map(
+      (timeS, index) => (timeS === resumeFromS[index] ? known : this.#detectorFromS)[index] ?? null,
+    );
     const untilS = timeOf(resumeFromS, event.channel);
     const passed = this.#open.filter(
       ({ isWaiting, channel, atS }) => isWaiting && channel === event.channel && atS + SAME_START_S < untilS,
     );
     const closed = passed.flatMap((each) => this.#close(each, untilS));
     this.#resumeFromS = resumeFromS;
-    this.#detectorFromS = points.map(({ knownS }) => knownS);
+    this.#detectorFromS = detectorFromS;
     this.voices = event.voices ?? this.voices;
     this.translations?.forgetBefore(event.translated_until_s);
     const rest = utterance.unrepeated;
@@ -234,20 +248,6 @@ export class Continuity {
       this.#unrepeated.set(event.channel, rest);
     }
     return [...closed, ...this.#finish(utterance, event)];
-  }
-
-  /** For each channel, where its text is not final yet, and from when on a detector must process the audio. */
-  #resumePoints(event: UtteranceEvent): { readonly timeS: number; readonly knownS: number | null }[] {
-    const times = event.resume_from_s;
-    const isKnown = event.detector_from_s.length === times.length;
-    const isSame = times.length === this.#resumeFromS.length;
-    return times.map((timeS, channel) => {
-      const beforeS = isSame ? timeOf(this.#resumeFromS, channel) : -Infinity;
-      const knownS = isKnown ? event.detector_from_s[channel] : null;
-      return timeS >= beforeS
-        ? { timeS, knownS: knownS ?? null }
-        : { timeS: beforeS, knownS: this.#detectorFromS[channel] ?? null };
-    });
   }
 
   /** Ends an utterance of which no more text comes. Without its audio, or without text, it is not covered. */
@@ -265,6 +265,7 @@ export class Continuity {
       final_until_s: this.finalUntilS,
       resume_from_s: this.#resumeFromS,
       detector_from_s: this.#detectorFromS,
+      ...utterance.label,
     });
   }
 

@@ -7,12 +7,16 @@ import { align, followsWords } from "./align.js";
 import type { InterimEvent, SegmentEvent } from "./events.js";
 import type { UtteranceWords } from "./utterance_words.js";
 
+/** The name of a channel as events have it; undefined if it has none. */
+type Label = { readonly speaker: string } | undefined;
+
 /** An utterance that was announced and has not ended. */
 export class OpenUtterance {
   readonly number: number;
   readonly channel: number;
   /** Where it begins, in seconds. */
   readonly atS: number;
+  readonly label: Label;
   /** The utterance waits for its counterpart in this connection. */
   isWaiting = false;
   /** The end of the newest interim that was delivered. */
@@ -34,10 +38,11 @@ export class OpenUtterance {
   #joint: { readonly ours: string; readonly nTheirs: number } | undefined;
 
   /** @param hidden text that the connection may send in this utterance, but which was delivered before it. */
-  constructor(number: number, channel: number, atS: number, hidden: string, words?: UtteranceWords) {
+  constructor(number: number, channel: number, atS: number, hidden: string, label?: Label, words?: UtteranceWords) {
     this.number = number;
     this.channel = channel;
     this.atS = this.shownUntilS = atS;
+    this.label = label;
     this.#nHidden = hidden.length;
     this.#words = words;
     this.#final = this.#shown = hidden;
@@ -157,6 +162,7 @@ export class OpenUtterance {
       words: [],
       confidence: last?.confidence ?? 0,
       language: last?.language ?? null,
+      ...this.label,
     });
   }
 

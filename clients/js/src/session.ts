@@ -130,7 +130,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     const { resume } = this.#start;
     const fromS = [resume?.from_s ?? 0].flat();
     const audioFromS = resume?.audio_from_s ?? Math.min(...fromS);
-    this.#continuity = new Continuity(fromS, audioFromS, parts);
+    this.#continuity = new Continuity(fromS, audioFromS, parts, this.#start.channel_names);
     this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, audioFromS);
     this.#sender = new Sender(this.#outgoing);
     this.#backoff = new Backoff(options.resumeTimeoutMs ?? RESUME_TIMEOUT_MS);

@@ -9,6 +9,7 @@ interface Case {
   name: string;
   from_s: number[];
   translate?: string[];
+  channel_names?: string[];
   connections: {
     audio_from_s: number;
     lost_until_s?: number;
@@ -22,12 +23,13 @@ interface Case {
 const CASES = JSON.parse(readFileSync(new URL("../../../tests/wire/resume.json", import.meta.url), "utf8")) as Case[];
 
 describe("the events of several connections become one stream", () => {
-  test.each(CASES.map((each) => [each.name, each] as const))("%s", (_, { from_s, translate, connections }) => {
-    const continuity = new Continuity(from_s, Math.min(...from_s), {
+  test.each(CASES.map((each) => [each.name, each] as const))("%s", (_, { from_s, translate, channel_names, connections }) => {
+    const parts = {
       ...(translate === undefined ? {} : { translations: new PendingTranslations(translate) }),
       eagerEnds: new EagerEnds(),
       makeWords: () => new UtteranceWords(),
-    });
+    };
+    const continuity = new Continuity(from_s, Math.min(...from_s), parts, channel_names);
     connections.forEach(({ audio_from_s, lost_until_s, untranslated, events, delivered = events }, number) => {
       if (number > 0) {
         expect(continuity.translations?.missing(continuity.resumeFromS) ?? []).toEqual(untranslated ?? []);

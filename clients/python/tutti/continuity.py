@@ -109,7 +109,11 @@ class Continuity:
     """The events of a session over all of its connections."""
 
     def __init__(
-        self, from_s: tuple[float, ...], translate: tuple[str, ...] = (), audio_from_s: float | None = None
+        self,
+        from_s: tuple[float, ...],
+        translate: tuple[str, ...] = (),
+        audio_from_s: float | None = None,
+        channel_names: tuple[str, ...] = (),
     ) -> None:
         """Begin without text.
 
@@ -117,6 +121,7 @@ class Continuity:
             from_s: where the text begins: one time for each channel, or one for all.
             translate: the languages that it is translated to.
             audio_from_s: the time of the first sample, if that is earlier.
+            channel_names: the name of each channel, if they have any.
         """
         self.translations = PendingTranslations(translate)
         """Which translations are still to come."""
@@ -135,6 +140,7 @@ class Continuity:
         """Words of all segments that were delivered."""
         self._speech_s = 0.0
         """The length of the utterances that ended in earlier connections, in seconds."""
+        self._channel_names = dict(enumerate(channel_names))
         self._eager_ends: dict[int, Turn] = {}
         """For each utterance, the eager end that was delivered and not taken back."""
         self.voices: str | None = None
@@ -225,7 +231,7 @@ class Continuity:
 
     def _announce(self, their_number: int, channel: int, at_s: float) -> _OpenUtterance:
         hidden = self._unrepeated.pop(channel, "")
-        utterance = _OpenUtterance(next(self._numbers), channel, at_s, hidden)
+        utterance = _OpenUtterance(next(self._numbers), channel, at_s, hidden, self._channel_names.get(channel))
         self._open.append(utterance)
         self._counterparts[their_number] = utterance
         self.translations.note_number(their_number, utterance.number)
@@ -311,6 +317,7 @@ class Continuity:
             final_until_s=self.final_until_s,
             resume_from_s=self.resume_from_s,
             detector_from_s=self.detector_from_s,
+            speaker=utterance.speaker,
         )
         return self._finish(utterance, event)
 
@@ -345,7 +352,7 @@ class Continuity:
 class _OpenUtterance:
     """An utterance that was announced and has not ended."""
 
-    def __init__(self, number: int, channel: int, at_s: float, hidden: str) -> None:
+    def __init__(self, number: int, channel: int, at_s: float, hidden: str, speaker: str | None) -> None:
         """Announce an utterance.
 
         Args:
@@ -353,10 +360,12 @@ class _OpenUtterance:
             channel: of the utterance.
             at_s: where it begins, in seconds.
             hidden: text that the connection may send in this utterance, but which was delivered before it.
+            speaker: the name of its channel, if that has one.
         """
         self.number = number
         self.channel = channel
         self.at_s = at_s
+        self.speaker = speaker
         self.is_waiting = False
         """The utterance waits for its counterpart in this connection."""
         self._n_hidden = len(hidden)
@@ -493,6 +502,7 @@ class _OpenUtterance:
                 words=(),
                 confidence=last.confidence if last else 0.0,
                 language=last.language if last else None,
+                speaker=self.speaker,
             )
         )
 

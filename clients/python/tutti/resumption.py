@@ -169,6 +169,11 @@ class Reconnector:
         """The languages that final text is translated to."""
         return self._start.translate or ()
 
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """The name of each channel, if they have any."""
+        return self._start.channel_names or ()
+
     def settle(self) -> None:
         """The present connection works: it has made something final."""
         self._began_s = None
@@ -225,7 +230,9 @@ class ResumingConnection:
         self._connection: Connection | None = connection
         self._outgoing = outgoing
         self._reconnector = reconnector
-        self._continuity = Continuity(progress.resume_from_s, reconnector.translate, outgoing.began_s)
+        self._continuity = Continuity(
+            progress.resume_from_s, reconnector.translate, outgoing.began_s, reconnector.channel_names
+        )
         self._events: deque[Event] = deque()
         """Events that were not delivered yet."""
         self._failure: TuttiError | None = None

@@ -32,7 +32,8 @@ CASES: list[dict[str, Any]] = json.loads((WIRE / "resume.json").read_text())
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_golden_cases(case: dict[str, Any]) -> None:
     """The program receives the events of `delivered`; without these, the events of the connection."""
-    continuity = Continuity(tuple(case["from_s"]), tuple(case.get("translate", ())))
+    names = tuple(case.get("channel_names", ()))
+    continuity = Continuity(tuple(case["from_s"]), tuple(case.get("translate", ())), channel_names=names)
     for number, connection in enumerate(case["connections"]):
         delivered: list[Event] = []
         if number:
