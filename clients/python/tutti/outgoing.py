@@ -6,6 +6,7 @@ This module does no I/O.
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 
 from tutti.messages import AudioFormat, Flush, Stop
@@ -40,7 +41,8 @@ class Outgoing:
         self._format = format
         self.began_s = began_s
         """The time of the first sample."""
-        self._capacity = self.n_bytes(capacity_s)
+        # Infinity has no bytes.
+        self._capacity = self.n_bytes(min(capacity_s, sys.maxsize))
         self._audio = bytearray()
         self._start = 0
         """The place of the first byte that is kept."""

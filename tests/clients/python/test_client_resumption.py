@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from http import HTTPStatus
 from typing import Any
@@ -605,6 +606,14 @@ def test_without_a_connection_the_oldest_audio_is_dropped() -> None:
     outgoing.end_replay()
     outgoing.limit(is_connected=False)
     assert outgoing.rewind() == (50.0, 50.0)
+
+
+def test_everything_is_kept_if_the_buffer_has_no_limit() -> None:
+    outgoing = Outgoing(FORMAT, 0.0, math.inf)
+    outgoing.append(b"abc" * 100_000)
+    outgoing.limit(is_connected=False)
+    assert outgoing.rewind() == (0.0, None)
+    assert not outgoing.is_full
 
 
 def test_nothing_is_kept_if_nothing_is_resumed() -> None:
