@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # The program that read our output has ended. Python flushes the output at exit, which must not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return EXIT_FAILED
-        is_file_error = isinstance(error, OSError) and error.filename == args.source
+        is_file_error = isinstance(error, OSError) and error.filename == str(Path(args.source))
         return _print_error(error, EXIT_USAGE if is_file_error else EXIT_FAILED)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

@@ -281,6 +281,7 @@ async def test_an_unknown_certificate_is_one_to_name(tutti: Tutti, wav: str, opt
     [
         (["WAV", "--url", "ws://127.0.0.1:1"], 1, "tutti serve"),
         (["missing.wav"], 2, "missing.wav"),
+        (["./missing.wav"], 2, "missing.wav"),
         ([__file__, "--realtime"], 2, "not a WAV file"),
         ([str(Path(__file__).parent)], 2, "directory"),
         (["WAV", "--url", "localhost:8000"], 2, "expected ws://"),
