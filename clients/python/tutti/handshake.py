@@ -118,12 +118,12 @@ def resolve_url(url: str) -> str:
     Without a path, it is the path of the streaming endpoint.
 
     Raises:
-        BadURL: the URL has another scheme, no host, or a fragment.
+        BadURL: the URL has another scheme, no host or one that cannot be, or a fragment.
     """
     try:
         parts = urlsplit(url)
-        # Reading the port checks that it is a number.
-        _ = parts.port
+        # Reading the port checks that it is a number, and encoding the host that it can be looked up.
+        _ = parts.port, (parts.hostname or "").encode("idna")
     except ValueError as error:
         raise BadURL(url, str(error)) from error
     scheme = _WEBSOCKET_SCHEMES.get(parts.scheme)

@@ -94,6 +94,8 @@ async def upload_file(
                     for event in answer.read(line):
                         progress.note(event)
                         yield event
+        except httpx.InvalidURL as error:
+            raise BadURL(url, str(error)) from error
         except httpx.HTTPError as error:
             raise _session_error(error, answer, options) from error
         if not answer.is_complete:

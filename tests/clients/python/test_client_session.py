@@ -373,7 +373,11 @@ def test_urls_are_completed(url: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "host", "localhost:8000", "ftp://host", "ws://", "ws://:80", "ws://host:port", "ws://host#a", "//host"]
+    "url",
+    [
+        *("", "host", "localhost:8000", "ftp://host", "ws://", "ws://:80", "ws://host:port", "ws://host#a", "//host"),
+        *("ws://host..org", f"ws://{'a' * 64}"),
+    ],
 )
 def test_bad_urls_are_refused(url: str) -> None:
     """The error shows the URL."""

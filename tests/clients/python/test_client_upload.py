@@ -283,9 +283,11 @@ def test_the_address_for_files(url: str, expected: str) -> None:
     assert upload_url(url, "transcribe") == expected
 
 
-def test_an_address_of_something_else_is_refused() -> None:
+async def test_an_address_of_something_else_is_refused(wav: Path) -> None:
     with pytest.raises(tutti.BadURL, match="/v1/stream"):
         upload_url("ws://h/v1/listen", "transcribe")
+    with pytest.raises(tutti.BadURL, match="hostname"):
+        await collect("ws://☃", wav)
 
 
 def test_wav_files_state_their_length(wav: Path) -> None:
