@@ -53,9 +53,7 @@ async def open_websocket(
         Refused: the server answered with an HTTP status.
     """
     stream_url = resolve_url(url)
-    is_secure = stream_url.startswith("wss:")
-    if ssl is not None and not is_secure:
-        raise BadOption("ssl", f"None, as {stream_url} is not encrypted", ssl)
+    check_encrypted(stream_url, ssl)
     try:
         socket = await _Connect(
             stream_url,
@@ -68,7 +66,7 @@ async def open_websocket(
             ping_interval=PING_INTERVAL_S,
             ping_timeout=PING_TIMEOUT_S,
             max_queue=MAX_EVENTS_WAITING,
-            ssl=(ssl or True) if is_secure else None,
+            ssl=(ssl or True) if stream_url.startswith("wss:") else None,
         )
     except InvalidStatus as refused:
         response = refused.response
@@ -97,6 +95,16 @@ class _Connect(websockets.asyncio.client.connect):
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
+
+
+def check_encrypted(url: str, ssl: tls.SSLContext | None) -> None:
+    """Check that there are no certificates to trust where nothing is encrypted.
+
+    Raises:
+        BadOption: there are.
+    """
+    if ssl is not None and not url.startswith(("wss:", "https:")):
+        raise BadOption("ssl", f"None, as {url} is not encrypted", ssl)
 
 
 def key_headers(api_key: str | None) -> dict[str, str]:

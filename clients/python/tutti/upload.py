@@ -32,7 +32,7 @@ from tutti.errors import (
     Unreachable,
     read_refusal,
 )
-from tutti.handshake import STREAM_PATH, key_headers, refusal, resolve_url
+from tutti.handshake import STREAM_PATH, check_encrypted, key_headers, refusal, resolve_url
 from tutti.messages import Event, Segment, ServerWarning, Stopped, Utterance, parse_event
 from tutti.options import OPEN_TIMEOUT_S, STOP_TIMEOUT_S, FileProgress, OnProgress, SessionOptions
 
@@ -73,6 +73,7 @@ async def upload_file(
     """
     _check_options(options)
     address = upload_url(url, options.get("task", "transcribe"))
+    check_encrypted(address, options.get("ssl"))
     file, audio_s = await asyncio.to_thread(_open, path)
     with file:
         progress = _Progress(file, audio_s, on_progress)

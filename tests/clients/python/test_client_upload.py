@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import ssl
 import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -162,6 +163,7 @@ async def test_speakers_are_asked_for(wav: Path, options: dict[str, Any], fields
         ({"started_timeout_s": 3.0}, "started_timeout_s"),
         ({"speed": 1.0, "on_progress": print}, "on_progress"),
         ({"proxy": "gopher://127.0.0.1"}, "proxy"),
+        ({"ssl": ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)}, "ssl"),
     ],
 )
 async def test_an_option_without_effect_is_refused(wav: Path, options: dict[str, Any], name: str) -> None:
