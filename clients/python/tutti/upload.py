@@ -123,6 +123,8 @@ def _check_options(options: SessionOptions) -> None:
         if name not in _UPLOAD_OPTIONS and not asks_nothing:
             raise BadOption(name, "no value for a file that is uploaded; `speed` streams it instead", value)
     task = options.get("task", "transcribe")
+    if task not in UPLOAD_PATHS:
+        raise BadOption("task", "transcribe or translate", task)
     if _has_speakers(options) and task != "transcribe":
         raise BadOption("task", "transcribe where speakers are told apart", task)
 

@@ -158,6 +158,7 @@ async def test_speakers_are_asked_for(wav: Path, options: dict[str, Any], fields
         ({"interim": True}, "interim"),
         ({"endpointing": "manual"}, "endpointing"),
         ({"max_speakers": 2, "task": "translate"}, "task"),
+        ({"task": "summarize"}, "task: expected transcribe or translate"),
         ({"max_utterance_s": 20.0}, "max_utterance_s"),
         ({"resume": tutti.Resume(1.0)}, "resume"),
         ({"started_timeout_s": 3.0}, "started_timeout_s"),
