@@ -124,7 +124,7 @@ function formWith(file, options) {
         ...languages.map((code) => ["languages", code]),
         ["prompt", prompt],
         ...hotwords.map((hotword) => ["keywords", hotword]),
-        ...(beam_size === undefined ? [] : [["beam_size", String(beam_size)]]),
+        ...(typeof beam_size === "number" ? [["beam_size", String(beam_size)]] : []),
         ...(words || hasSpeakers(options) ? [["timestamp_granularities[]", "word"]] : []),
     ];
     return formOf(fields, file.bytes, file.name);

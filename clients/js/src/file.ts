@@ -175,7 +175,7 @@ function formWith(file: OpenFile, options: FileOptions): Form {
     ...languages.map((code) => ["languages", code] as const),
     ["prompt", prompt],
     ...hotwords.map((hotword) => ["keywords", hotword] as const),
-    ...(beam_size === undefined ? [] : [["beam_size", String(beam_size)] as const]),
+    ...(typeof beam_size === "number" ? [["beam_size", String(beam_size)] as const] : []),
     ...(words || hasSpeakers(options) ? [["timestamp_granularities[]", "word"] as const] : []),
   ] as const;
   return formOf(fields, file.bytes, file.name);

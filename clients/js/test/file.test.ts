@@ -155,6 +155,13 @@ test("uploads the file with the options", async () => {
   });
 });
 
+test("sends no option that is null, as a live session may have it", async () => {
+  answer = stream(DONE);
+  const options = { model: null, language: null, beam_size: null, speakers: null };
+  await collect(transcribeFile(url, new File(["audio"], "talk.mp3"), options));
+  expect([...sent.keys()]).toEqual(["stream", "response_format", "language", "prompt", "file"]);
+});
+
 test("asks a function for the key before the upload", async () => {
   answer = stream(DONE);
   await collect(transcribeFile(url, bytes, { apiKey: async () => "k" }));
