@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 import tutti.session
+from tutti.connection import CLOSE_CODE_NORMAL
+from tutti.errors import ConnectionLost
 from tutti.messages import Event, Started, Stopped
 from tutti.options import ConnectOptions, OnProgress, SessionOptions
 
@@ -75,6 +77,7 @@ def connect(url: str, **options: Unpack[ConnectOptions]) -> Iterator[Session]:
         try:
             yield Session(session, runner)
         finally:
+            runner.final_until_s = session.final_until_s
             runner.clean_up(manager.__aexit__(None, None, None))
 
 
@@ -106,19 +109,39 @@ class _Runner:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        # A generator that Python closes in the midst of it gives work, too.
+        self._giving = threading.RLock()
+        """Held while the loop is given work, or told to end: it forgets work that comes later."""
+        self._is_over = False
+        self.final_until_s = 0.0
+        """How much audio of the session was final when it was closed."""
 
     def run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        """Wait for the result. Whatever interrupts the wait, such as Ctrl-C, cancels the work."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Wait for the result. Whatever interrupts the wait, such as Ctrl-C, cancels the work.
+
+        Raises:
+            ConnectionLost: the loop was told to end.
+        """
+        with self._giving:
+            if self._is_over:
+                work.close()
+                raise ConnectionLost(CLOSE_CODE_NORMAL, "the session is closed", self.final_until_s)
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
 
+    def end(self, is_done: asyncio.Event) -> None:
+        """Take no more work, and let the loop end."""
+        with self._giving:
+            self._is_over = True
+            self._loop.call_soon_threadsafe(is_done.set)
+
     def clean_up(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run `work`, unless its loop is closed, or the program ends: no other thread runs then."""
-        if self._loop.is_closed() or sys.is_finalizing():
+        """Run `work`, unless its loop has ended, or the program ends: no other thread runs then."""
+        if self._is_over or sys.is_finalizing():
             work.close()
         else:
             self.run(work)
@@ -155,9 +178,10 @@ def _run_loop() -> Iterator[_Runner]:
     thread = threading.Thread(target=asyncio.run, args=(serve(),), name="tutti", daemon=True)
     thread.start()
     loop = running.result()
+    runner = _Runner(loop)
     try:
-        yield _Runner(loop)
+        yield runner
     finally:
         if not sys.is_finalizing():
-            loop.call_soon_threadsafe(is_done.set)
+            runner.end(is_done)
             thread.join()

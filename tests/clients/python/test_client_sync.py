@@ -73,6 +73,20 @@ async def test_leaving_early_closes_the_connection() -> None:
     assert len(server.peers) == 2
 
 
+async def test_nothing_is_taken_after_leaving() -> None:
+    """As without threads: a thread that still sends gets the error of a session that is closed."""
+
+    def program() -> None:
+        with tutti.sync.connect(server.url) as session:
+            pass
+        for late in (lambda: session.send(bytes(2)), session.flush, session.keepalive, lambda: next(iter(session))):
+            with pytest.raises(tutti.ConnectionLost, match="closed"):
+                late()
+
+    async with serve_script(Peer.begin) as server:
+        await in_thread(program)
+
+
 async def test_a_server_that_is_gone_is_an_error() -> None:
     def program() -> None:
         with pytest.raises(tutti.Unreachable), tutti.sync.connect("ws://127.0.0.1:1"):
