@@ -107,13 +107,13 @@ def _make_parser() -> argparse.ArgumentParser:
         help="a file of any audio or video format, - for raw audio on standard input, or mic",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {tutti.__version__}")
-    parser.add_argument("--url", default=DEFAULT_URL, help="the server's URL (default: %(default)s)")
+    parser.add_argument("--url", type=utf8, default=DEFAULT_URL, help="the server's URL (default: %(default)s)")
     parser.add_argument("--api-key", help="the server's API key (default: the environment variable TUTTI_API_KEY)")
     parser.add_argument("--ca-file", metavar="PEM", help="certificates to trust on wss:// instead of the system's")
-    parser.add_argument("--language", help='code such as "en" (default: detected for every utterance)')
+    parser.add_argument("--language", type=utf8, help='code such as "en" (default: detected for every utterance)')
     parser.add_argument("--task", choices=["transcribe", "translate"], default="transcribe")
     parser.add_argument(
-        "--prompt", default="", help="text that the speech may follow on from, or names that it may contain"
+        "--prompt", type=utf8, default="", help="text that the speech may follow on from, or names that it may contain"
     )
     speed = parser.add_mutually_exclusive_group()
     speed.add_argument(
@@ -131,6 +131,12 @@ def _make_parser() -> argparse.ArgumentParser:
     raw.add_argument("--channels", type=int, help="default: 1")
     parser.add_argument("--json", action="store_true", help="write every event as a line of JSON")
     return parser
+
+
+def utf8(argument: str) -> str:
+    """An argument that is sent to the server. The usage names this function where its bytes are no text."""
+    argument.encode()
+    return argument
 
 
 def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:

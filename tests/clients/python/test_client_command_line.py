@@ -288,6 +288,7 @@ async def test_an_unknown_certificate_is_one_to_name(tutti: Tutti, wav: str, opt
         (["mic", "--realtime"], 2, "not for mic"),
         (["WAV", "--rate", "8000"], 2, "standard input"),
         (["WAV", "--speed", "0"], 2, "above 0"),
+        (["WAV", "--prompt", os.fsdecode(b"\xff")], 2, "--prompt"),
         ([], 2, "FILE"),
         (["WAV", "--url", "wss://127.0.0.1:1", "--ca-file", "missing.pem"], 2, "missing.pem"),
         (["WAV", "--url", "ws://127.0.0.1:1", "--ca-file", "any.pem"], 2, "--ca-file is for wss:// and"),
