@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import websockets.asyncio.client
 from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI, WebSocketException
+from websockets.exceptions import InvalidHandshake, InvalidProxy, InvalidStatus, InvalidURI, WebSocketException
 from websockets.typing import Subprotocol
 
 from tutti.errors import BadOption, BadURL, Overloaded, Refused, TimedOut, Unauthorized, Unreachable
@@ -79,8 +79,8 @@ async def open_websocket(
         raise TimedOut("open_timeout_s", open_timeout_s, f"connection to {stream_url}") from error
     except InvalidHandshake as error:
         raise Unreachable(stream_url, f"no WebSocket there ({error})") from error
-    except ImportError as error:
-        # A SOCKS proxy, which needs a package that is not installed.
+    except (ImportError, InvalidProxy) as error:
+        # A SOCKS proxy, which needs a package that is not installed, or one of an unknown kind.
         raise BadOption("proxy", f"a proxy that can be used ({error})", proxy) from error
     except (OSError, WebSocketException) as error:
         raise Unreachable(stream_url, str(error) or type(error).__name__) from error

@@ -332,6 +332,11 @@ async def test_a_proxy_that_needs_another_package_is_refused(monkeypatch: pytest
         await open_briefly("ws://127.0.0.1:1")
 
 
+async def test_a_proxy_of_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(tutti.BadOption, match="proxy: expected"):
+        await open_briefly("ws://127.0.0.1:1", proxy="gopher://127.0.0.1")
+
+
 async def test_a_redirect_is_refused() -> None:
     """The API key goes only to the address that the caller gave."""
     async with serve_script(answer) as other:
