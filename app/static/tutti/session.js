@@ -40,7 +40,7 @@ export async function connect(url, options = {}) {
     return session;
 }
 function needsParts({ translate, turns, words }) {
-    return translate !== undefined || turns === true || words === true;
+    return Boolean(translate || turns || words);
 }
 async function loadParts({ translate = [], turns, words }) {
     const { EagerEnds, PendingTranslations, UtteranceWords } = await import("./optional.js").catch((error) => {
@@ -48,8 +48,8 @@ async function loadParts({ translate = [], turns, words }) {
     });
     return {
         ...(translate.length > 0 ? { translations: new PendingTranslations(translate) } : {}),
-        ...(turns === true ? { eagerEnds: new EagerEnds() } : {}),
-        ...(words === true ? { makeWords: () => new UtteranceWords() } : {}),
+        ...(turns ? { eagerEnds: new EagerEnds() } : {}),
+        ...(words ? { makeWords: () => new UtteranceWords() } : {}),
     };
 }
 /** One open session. `connect` makes it. */

@@ -180,7 +180,8 @@ export class Connection {
       this.#end({ kind: "invalid", error });
       return;
     }
-    if (event.type === "error" && event.fatal) {
+    // A server that cannot read `start` says so, and waits for another one.
+    if (event.type === "error" && (event.fatal || !this.#isStarted)) {
       this.#end({ kind: "failed", event });
     } else if (this.#isStarted) {
       this.#options.onEvent(event);

@@ -55,7 +55,7 @@ export async function connect(url: Address, options: ConnectOptions = {}): Promi
 }
 
 function needsParts({ translate, turns, words }: StartOptions): boolean {
-  return translate !== undefined || turns === true || words === true;
+  return Boolean(translate || turns || words);
 }
 
 async function loadParts({ translate = [], turns, words }: StartOptions): Promise<Parts> {
@@ -64,8 +64,8 @@ async function loadParts({ translate = [], turns, words }: StartOptions): Promis
   });
   return {
     ...(translate.length > 0 ? { translations: new PendingTranslations(translate) } : {}),
-    ...(turns === true ? { eagerEnds: new EagerEnds() } : {}),
-    ...(words === true ? { makeWords: () => new UtteranceWords() } : {}),
+    ...(turns ? { eagerEnds: new EagerEnds() } : {}),
+    ...(words ? { makeWords: () => new UtteranceWords() } : {}),
   };
 }
 

@@ -246,6 +246,14 @@ describe("connect", () => {
     await expectNothingLeft();
   });
 
+  test("rejects when the server cannot read `start`, and waits for another one", async () => {
+    const connecting = begin({ start: { prompt: "🎉".slice(0, 1) } });
+    socket.emit("open");
+    socket.deliver({ type: "error", code: "bad_json", message: "expected text of whole characters", fatal: false });
+    await expect(connecting).rejects.toMatchObject({ code: "bad_json", message: "expected text of whole characters" });
+    await expectNothingLeft();
+  });
+
   test("rejects when a message is not an event", async () => {
     const connecting = begin();
     socket.emit("open");
