@@ -36,7 +36,6 @@ constexpr int SCORE_FLOATS = PADDED_HEADS * SCORE_PITCH;  // of one warp
 constexpr int WEIGHT_PITCH = TILE + 8;            // 16-bit numbers between heads
 constexpr float LOWEST = -1e30f;
 constexpr float HEADROOM = 8.0f;                  // how far scores, in powers of two, may lie above those weighed with
-
 constexpr int SPLIT_TILES = SPLIT_STATES / TILE;
 constexpr int WEIGHERS = PADDED_HEADS / 4;        // warps that compute the softmax, of four heads each
 
