@@ -36,6 +36,8 @@ PRIVATE = (
     "voices",
 )
 """Fields for the client of the session alone."""
+END = -1
+"""Stands for an utterance of which the event `ended` is, so that it can be removed."""
 MISSED = {"type": "warning", "code": "events_missed", "message": "text was lost on its way here"}
 
 
@@ -157,6 +159,8 @@ class Room:
         """Note that the session speaks. Another gateway may have ended its room while it could not reach the store."""
         if not self.is_live:
             self.is_live, self._stream.left_at = True, None
+            # Whoever comes now would take it for the end of what follows.
+            self.frames.remove(END)
             self.frames.add(self.introduction() | {"resumed": True})
 
     def _expect(self, resumed_from_s: Sequence[float], timeline: int) -> None:
@@ -316,7 +320,7 @@ class Room:
         self._elapsed_s = max(self._elapsed_s, at - self.began_at, self.lines.end_s)
         # The last one is as long as the others, and may reach beyond the end.
         self.lines.make_segments(self._elapsed_s + SEGMENT_S, are_last=True)
-        self.frames.add({"type": "ended"})
+        self.frames.add({"type": "ended"}, END)
 
     def _forget(self) -> None:
         """Keep no more text than may be kept: the oldest goes first."""

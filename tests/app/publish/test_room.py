@@ -181,6 +181,20 @@ def test_a_new_session_goes_on_after_the_text_of_the_old_one() -> None:
     assert ended["uncovered"] == [[61, 61.5]]
 
 
+def test_who_comes_to_a_room_whose_speaker_has_returned_reads_of_no_end() -> None:
+    """Readers stop reading with `ended`."""
+    room = new_room()
+    room.fold(Begun(stream="a", at=100.0))
+    speak(room, "a", segment(0, 1.0, "One."))
+    room.fold(Ended(stream="a", at=150.0))
+    room.fold(Begun(stream="b", at=160.0))
+    speak(room, "b", segment(0, 1.0, "Two."))
+    late = Reader()
+    late.catch_up(moved(room))
+    assert late.text(0) == "One.Two."
+    assert "ended" not in late.types
+
+
 def test_players_get_the_text_of_a_speaker_who_comes_back_for_a_moment() -> None:
     """The last segment before the end reaches beyond it, and does not change any more."""
     room = new_room()
