@@ -23,6 +23,14 @@ from tutti_server.app.service.settings import Settings
 
 MAX_FIELDS = 200
 """The most fields of a form. Keywords are repeated fields, so there may be many."""
+MAX_FIELD_BYTES = 1 << 20
+"""The most bytes of a field of text, but for a clip of a known speaker."""
+CLIPS = "known_speaker_references"
+"""The fields with such clips."""
+MAX_TEXT_BYTES = 16 << 20
+"""The most bytes of all fields of text, which are kept in memory: room for four clips of 10 s, each a data URL of two
+channels with 24 bits at 48 kHz.
+"""
 CHARSETS = (b"utf-8", b"utf8", b"us-ascii")
 """The encodings of text fields that a form may name. Python knows others that make text which no answer can repeat."""
 DISCARD_S = 5.0
@@ -52,20 +60,30 @@ def refusing_without_resources() -> Iterator[None]:
 
 
 class _Parser(MultiPartParser):
-    """Accepts a part `file` without a file name as a file, and notes whether the form is complete.
+    """Accepts a part `file` without a file name as a file, limits text, and notes whether the form is complete.
 
     Older Python clients send a file name that is not ASCII only as `filename*`.
     """
 
     is_complete = False
+    n_text_bytes = 0
 
     def on_headers_finished(self) -> None:
-        """Give the part `file` a name if it has none."""
+        """Give the part `file` a name if it has none, and choose the limit of the part."""
         part = self._current_part
         _, options = parse_options_header(part.content_disposition)
         if options.get(b"name") == b"file" and b"filename" not in options:
             part.content_disposition = (part.content_disposition or b"") + b'; filename="unnamed"'
         super().on_headers_finished()
+        self.max_part_size = MAX_TEXT_BYTES if part.field_name.startswith(CLIPS) else MAX_FIELD_BYTES
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        """Count the bytes of text."""
+        if self._current_part.file is None:
+            self.n_text_bytes += end - start
+            if self.n_text_bytes > MAX_TEXT_BYTES:
+                raise MultiPartException(f"its text has more than {MAX_TEXT_BYTES} bytes")
+        super().on_part_data(data, start, end)
 
     def on_end(self) -> None:
         """Note that the last boundary has arrived."""

@@ -7,11 +7,16 @@ import tempfile
 
 import httpx
 import pytest
+from starlette.requests import Request
+from starlette.types import Message
 
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 from tests.app.media.test_file_decoder import header
 from tests.fakes import silence
+from tutti_server.app.errors import RequestError
+from tutti_server.app.files.uploads import Upload
+from tutti_server.app.service.settings import Settings
 
 ENDPOINTS = ("/v1/audio/transcriptions", "/v1/listen", "/v1/listen?multichannel=true")
 SMALL, LARGE = wav(TALK), wav(silence(60.0))
@@ -67,3 +72,30 @@ async def test_a_header_that_asks_for_too_much_is_refused(serve: Serve) -> None:
         refused = await post(server, path, header(1_073_757_824, 1))
         assert refused.status_code == 400, path
         assert "sample rate from 4000 to 384000 Hz, got 1073757824" in refused.text, path
+
+
+@pytest.mark.parametrize(
+    ("name", "n_bytes", "n_fields", "status"),
+    [
+        ("known_speaker_references[]", 3_900_000, 4, 200),
+        ("known_speaker_references", 3_900_000, 5, 400),
+        ("prompt", 1_100_000, 1, 400),
+    ],
+)
+async def test_a_form_may_hold_the_longest_clips_of_known_speakers(
+    name: str, n_bytes: int, n_fields: int, status: int
+) -> None:
+    """All of its text is in memory, so there is a limit, and a lower one for what is no clip."""
+    part = f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{"a" * n_bytes}\r\n'
+    body = (part * n_fields + "--b--\r\n").encode()
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    headers = [(b"content-type", b"multipart/form-data; boundary=b")]
+    upload = Upload(Request({"type": "http", "headers": headers}, receive), Settings())
+    if status == 200:
+        assert len((await upload.form()).getlist(name)) == n_fields
+    else:
+        with pytest.raises(RequestError, match="body: expected a multipart form"):
+            await upload.form()
