@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from tutti_server.app.background import unless
 from tutti_server.app.dialects.rooms.hls_wire import N_SERVED, TrackOptions, playlist, track_segment, whole_track
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
+from tutti_server.app.languages import NAMES, code_of
 from tutti_server.app.numbers import read_integer
 from tutti_server.app.publish.hls_lines import SEGMENT_S
 from tutti_server.app.publish.room_follower import Followed
@@ -29,7 +30,6 @@ from tutti_server.app.service.strangers import address_of, admit, cut_slow
 from tutti_server.app.sharing.store import StoreAway
 
 NAME = re.compile(r"[A-Za-z0-9_-]{3,64}", re.ASCII)
-LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}", re.ASCII)
 MAX_MPEGTS = 2**33 - 1
 """Clocks of MPEG-2 streams have 33 bits."""
 RETRY_MS = (1000, 5000)
@@ -220,13 +220,14 @@ def _track_options(request: Request) -> TrackOptions:
         RequestError: one is wrong.
     """
     language, mpegts = request.query_params.get("language"), request.query_params.get("mpegts", "0")
-    if language is not None and not LANGUAGE.fullmatch(language):
-        raise RequestError(400, f"language: expected the code of a translation, got {shorten(language)}", "language")
+    code = None if language is None else code_of(language)
+    if language is not None and code not in NAMES:
+        raise RequestError(400, f"language: expected that of a translation, got {shorten(language)}", "language")
     ticks = read_integer(mpegts, 0, MAX_MPEGTS)
     if ticks is None:
         message = f"mpegts: expected an integer from 0 to {MAX_MPEGTS}, got {shorten(mpegts)}"
         raise RequestError(400, message, "mpegts")
-    return TrackOptions(language=language, mpegts=ticks)
+    return TrackOptions(language=code, mpegts=ticks)
 
 
 def _vtt(text: str) -> Response:

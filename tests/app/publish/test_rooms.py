@@ -4,6 +4,7 @@ import asyncio
 import re
 import socket as sockets
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from tests.app.conftest import Serve
 from tests.app.publish.serving_rooms import eventually, get, listener, metric_becomes, say, speaker, until
-from tests.fakes import pcm, said, speech
+from tests.fakes import MODEL, FakeTranscriber, pcm, said, speech
 from tutti_server.app.service.shared_state import SharedState
 
 
@@ -194,9 +195,22 @@ async def test_players_get_subtitles(serve: Serve, monkeypatch: pytest.MonkeyPat
     for path, status in (
         ("/captions/choir-7/900.vtt", 404),
         ("/captions/choir-7.vtt?language=/", 400),
+        ("/captions/choir-7.vtt?language=klingon", 400),
         ("/captions/choir-7.m3u8?mpegts=-1", 400),
     ):
         assert (await get(server, path)).status_code == status
+
+
+async def test_players_name_the_language_of_a_translation_in_any_usual_spelling(serve: Serve) -> None:
+    server = await serve(FakeTranscriber(info=replace(MODEL, tasks=("transcribe", "translate"))))
+    async with (
+        speaker(server, {"name": "choir-7"}, language="de", translate=["en"]) as (socket, _),
+        listener(server, "choir-7") as reader,
+    ):
+        await say(socket, [1])
+        text = (await reader.until("translation"))["text"].strip()
+        for language in ("en", "EN", "en-US", "english"):
+            assert text in (await get(server, f"/captions/choir-7.vtt?language={language}")).text, language
 
 
 async def test_an_unknown_room_is_not_found(serve: Serve) -> None:
