@@ -142,6 +142,7 @@ class Webhook:
             delivery: the queue of the call.
             event: a message of the native protocol.
         """
+        sequence, delivery.n_pushed = delivery.n_pushed, delivery.n_pushed + 1
         if delivery.queue.qsize() >= MAX_WAITING or self._n_waiting >= MAX_WAITING_TOTAL:
             if not delivery.has_dropped:
                 logger.warning("[%s] events are dropped: too many wait for the webhook", delivery.call_sid)
@@ -154,11 +155,10 @@ class Webhook:
             "call_sid": delivery.call_sid,
             "stream_sid": delivery.stream_sid,
             "key": delivery.key,
-            "sequence": delivery.n_pushed,
+            "sequence": sequence,
             "said_at": round(created_s, 3),
             "event": event,
         }
-        delivery.n_pushed += 1
         self._n_waiting += 1
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         delivery.queue.put_nowait((created_s, self._clock() + MAX_AGE_S, content))
@@ -237,7 +237,7 @@ class Delivery:
         self.has_dropped = False
         """An event has been dropped, and the log has a line about it."""
         self.n_pushed = 0
-        """The sequence number of the next event."""
+        """The sequence number of the next event. One that is dropped has one too, so that its receiver sees the gap."""
         self._webhook = webhook
 
     def push(self, event: dict[str, Any]) -> None:

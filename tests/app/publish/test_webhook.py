@@ -189,7 +189,7 @@ async def test_an_event_is_as_old_whatever_the_clock_of_the_machine_says() -> No
 
 
 async def test_a_full_queue_drops_new_events(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller does not wait. Each dropped event is counted; the log has one line."""
+    """The caller does not wait. Each dropped event is counted; the log has one line, and the receiver sees a gap."""
     monkeypatch.setattr("tutti_server.app.publish.webhook.MAX_WAITING", 20)
     receiver = Receiver()
     receiver.is_open.clear()
@@ -198,9 +198,12 @@ async def test_a_full_queue_drops_new_events(caplog: pytest.LogCaptureFixture, m
         for number in range(25):
             delivery.push(text(number))
         assert receiver.outcomes == ["dropped"] * 5
+        await receiver.arrived.get()
+        delivery.push(text(25))
         receiver.is_open.set()
         delivery.close()
-    assert receiver.outcomes.count("delivered") == 20
+    assert [body["sequence"] for body in receiver.bodies()] == [*range(20), 25]
+    assert receiver.outcomes.count("delivered") == 21
     assert caplog.text.count("events are dropped") == 1
 
 
