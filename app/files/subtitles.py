@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from unicodedata import category, east_asian_width
 
 from tutti_server.app.languages import joined, joint, units
@@ -139,11 +139,11 @@ class CueCutter:
         if not is_short and max(pauses_s) >= MIN_PAUSE_S:
             middle = pauses_s.index(max(pauses_s)) + 1
         else:
-            width = _width(words)
+            widths = _widths(words)
 
             def cost(n_left: int) -> float:
                 is_good = words[n_left - 1].text.endswith(PUNCTUATION)
-                return abs(_width(words[:n_left]) / width - 0.5) - PUNCTUATION_BONUS * is_good
+                return abs(widths[n_left - 1] / widths[-1] - 0.5) - PUNCTUATION_BONUS * is_good
 
             middle = min(range(1, len(words)), key=cost)
         return [*self._cut(words[:middle]), *self._cut(words[middle:])]
@@ -157,7 +157,7 @@ class CueCutter:
         """The width at which the lines of a cue are about equally long, and no more than they need be."""
         widest = self.layout.max_line_width
         n_lines = len(self._lines(words, widest))
-        widths = range((self._lead + _width(words)) // n_lines, widest)
+        widths = range((self._lead + _widths(words)[-1]) // n_lines, widest)
         n_narrower = bisect_left(widths, True, key=lambda width: len(self._lines(words, width)) <= n_lines)
         return widths[n_narrower] if n_narrower < len(widths) else widest
 
@@ -254,8 +254,10 @@ def _estimated(segment: events.Segment | TimedText) -> list[_Word]:
     return made
 
 
-def _width(words: Sequence[_Word]) -> int:
-    return _columns(joined(word.text for word in words))
+def _widths(words: Sequence[_Word]) -> list[int]:
+    """The width of the text up to the end of each word, in columns."""
+    between = [0, *(len(joint(before.text, after.text)) for before, after in pairwise(words))]
+    return list(accumulate(n_between + _columns(word.text) for n_between, word in zip(between, words, strict=True)))
 
 
 def _columns(text: str) -> int:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.dialects import made_events
+from tutti_server.app.files import subtitles
 from tutti_server.app.files.subtitles import (
     DEFAULT_LAYOUT,
     MAX_CUE_S,
@@ -97,6 +98,21 @@ def test_scripts_without_spaces_are_cut_between_characters() -> None:
     made = cues([segment(0.0, 6.0, text, language="ja")])
     assert without_spaces("".join(cue.text for cue in made)) == text
     assert len(made) == 2 and made[0].text.endswith("。")
+
+
+def test_the_work_for_a_text_without_spaces_grows_with_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server cuts the lines of a room for each player. Counted are the characters whose columns it looks up."""
+    columns, n_characters = subtitles._columns, [0]
+
+    def counted(text: str) -> int:
+        n_characters[-1] += len(text)
+        return columns(text)
+
+    monkeypatch.setattr(subtitles, "_columns", counted)
+    CueCutter().cut(segment(0.0, 28.0, "\u8a9e" * 100, language="ja"))
+    n_characters.append(0)
+    CueCutter().cut(segment(0.0, 28.0, "\u8a9e" * 800, language="ja"))
+    assert n_characters[1] < 2 * 8 * n_characters[0]
 
 
 def test_words_in_latin_letters_keep_their_spaces_beside_characters_without_any() -> None:
