@@ -82,14 +82,13 @@ class Outbox(Generic[Item]):
             message = f"{MAX_WAITING} events wait to be read; read faster, or reconnect and resume"
             raise LimitExceeded("slow_reader", message, CLOSE_POLICY)
 
-    def push_over(self, event: Item) -> bool:
-        """Queue an event, in place of the oldest one if too many wait. Returns whether that one is lost."""
+    def push_over(self, event: Item) -> Item | None:
+        """Queue an event, in place of the oldest one if too many wait. Returns that one."""
         try:
             self.push(event)
         except LimitExceeded:
-            self._events.popleft()
-            return True
-        return False
+            return self._events.popleft()
+        return None
 
     def close(self) -> None:
         """End the queue: no event follows."""

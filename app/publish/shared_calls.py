@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
@@ -128,15 +129,25 @@ class SharedCall:
         self._id = token_hex(8)
         self._begun = 0
         self._outbox: Outbox[CallMessage] = Outbox()
+        self._introduction: CallMessage | None = None
+        self._kept: deque[CallMessage] = deque()
+        """Parts of the opening that were the oldest of too many events: without them, no subscriber gets the others."""
+        self._n_lost = 0
+        """How many events were lost since one was written."""
         self._opening: list[CallEntry] = []
         self._next_number = 0
         self._has_ended = asyncio.Event()
 
     def publish(self, message: CallMessage) -> None:
-        """See `PublishedCall`. The oldest event is lost if too many wait."""
-        if self._outbox.push_over(message):
-            # The number that is left out tells the subscribers.
-            self._next_number += 1
+        """See `PublishedCall`. The oldest event is lost if too many wait, unless it belongs to the opening."""
+        self._introduction = self._introduction or message
+        oldest = self._outbox.push_over(message)
+        if oldest is None:
+            return
+        if oldest is self._introduction or oldest.is_opening:
+            self._kept.append(oldest)
+        else:
+            self._n_lost += 1
 
     def end(self) -> None:
         """See `PublishedCall`."""
@@ -155,6 +166,10 @@ class SharedCall:
         try:
             if await self._claim(lease, settled):
                 while (message := await self._outbox.pop()) is not None:
+                    while self._kept:
+                        await self._write(self._kept.popleft())
+                    # The numbers that are left out tell the subscribers.
+                    self._next_number, self._n_lost = self._next_number + self._n_lost, 0
                     await self._write(message)
                 await self._write(None)
             else:

@@ -353,3 +353,17 @@ async def test_a_call_begins_while_redis_is_away() -> None:
                 everything = await received(outbox)
                 assert everything[-1:] == [flushed(-1)]
                 assert MISSED in everything or JOINED_LATE in everything
+
+
+async def test_the_opening_of_a_call_is_never_lost(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it, no subscriber knows what follows. Of the other events, the oldest are lost."""
+    one = await gateways.start()
+    async with one.subscribe(CA1) as outbox:
+        with monkeypatch.context() as patches:
+            patches.setattr("tutti_server.app.publish.outbox.MAX_WAITING", 3)
+            call = begin(one)
+            call.publish(STARTED)
+            for number in range(9):
+                call.publish(flushed(number))
+        call.end()
+        assert await received(outbox) == [INTRODUCTION, STARTED, MISSED, *map(flushed, range(6, 9))]
