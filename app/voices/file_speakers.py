@@ -87,7 +87,10 @@ def _filled(starts: NDArray[np.float64], speech: Sequence[Span]) -> NDArray[np.f
     """How many seconds of each window are speech."""
     filled = np.zeros(len(starts))
     for start_s, end_s in speech:
-        filled += np.clip(np.minimum(starts + WINDOW_S, end_s) - np.maximum(starts, start_s), 0, None)
+        # Of many hours of windows, few are near.
+        first, last = np.searchsorted(starts, (start_s - WINDOW_S, end_s))
+        near = starts[first:last]
+        filled[first:last] += np.clip(np.minimum(near + WINDOW_S, end_s) - np.maximum(near, start_s), 0, None)
     return filled
 
 

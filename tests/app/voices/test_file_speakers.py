@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.messages.events import Word
-from tutti_server.app.voices.file_speakers import HOP_S, Diarizer, Speakers
+from tutti_server.app.voices.file_speakers import HOP_S, Diarizer, Speakers, _filled
 from tutti_server.app.voices.speaker_clustering import MAX_GROUPS, SpeakerThresholds, cluster
 from tutti_server.app.voices.words_by_speaker import spoken_words
 
@@ -94,6 +94,21 @@ async def test_a_blip_inside_a_turn_belongs_to_the_turn() -> None:
     speakers = await speakers_of(tone(200, 6), tone(800, 6), speech=[(0, 12)])
     words = [Word("a", 1.0, 1.3, 1.0), Word("b", 8.0, 8.1, 1.0), Word("c", 2.0, 2.3, 1.0)]
     assert [each.speaker for each in spoken_words(words, speakers)] == [0, 0, 0]
+
+
+def test_the_work_for_a_word_does_not_grow_with_the_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long recording has many windows and many words. Counted are the windows that are compared with words."""
+    clip, n_compared = np.clip, [0]
+
+    def counted(windows: NDArray[np.float64], low: float, high: None) -> NDArray[np.float64]:
+        n_compared[0] += len(windows)
+        return clip(windows, low, high)
+
+    starts = np.arange(0, 3000, HOP_S)
+    speech = [(at, at + 0.5) for at in np.arange(0, 3000, 1.5).tolist()]
+    monkeypatch.setattr(np, "clip", counted)
+    assert np.array_equal(_filled(starts, speech)[1:-1], np.full(len(starts) - 2, 0.5))
+    assert n_compared[0] < 5 * len(speech)
 
 
 def test_the_windows_around_a_time_decide_in_the_longest_recording_too() -> None:
