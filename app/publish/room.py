@@ -294,10 +294,12 @@ class Room:
         for utterance in utterances:
             if utterance.final_to_s is not None:
                 continue
+            # The name of the channel, which all events of an utterance have.
+            named = {name: value for name, value in self.frames.interim(utterance.number).items() if name == "speaker"}
             if utterance.stable:
                 end_s = max(utterance.stable_end_s, utterance.end_s)
-                self._show(utterance, _rest(utterance, end_s), {"end_s": end_s})
-            self._show(utterance, _whole(utterance), {"resume_from_s": [utterance.end_s]})
+                self._show(utterance, _rest(utterance, end_s) | named, {"end_s": end_s})
+            self._show(utterance, _whole(utterance) | named, {"resume_from_s": [utterance.end_s]})
 
     def _pass(self, at: float) -> None:
         self._elapsed_s = max(self._elapsed_s, at - self.began_at)

@@ -67,7 +67,12 @@ class Frames:
 
     def messages(self, utterance: int) -> list[dict[str, Any]]:
         """The final events of an utterance as messages."""
-        return [json.loads(frame.data.partition(b"data: ")[2]) for frame in self.finals if frame.utterance == utterance]
+        return [_message(frame) for frame in self.finals if frame.utterance == utterance]
+
+    def interim(self, utterance: int) -> dict[str, Any]:
+        """The newest interim of an utterance; empty if there is none."""
+        frame = self.interims.get(utterance)
+        return _message(frame) if frame is not None else {}
 
     def remove(self, utterance: int) -> None:
         """Forget all events of an utterance."""
@@ -140,6 +145,11 @@ class Frames:
         self.newest += 1
         self._joined.clear()
         return Frame(self.newest, sent_event(message, f"{self.room}-{self.newest}"), utterance, n_chars)
+
+
+def _message(frame: Frame) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(frame.data.partition(b"data: ")[2])
+    return message
 
 
 def sent_event(message: Mapping[str, Any], event_id: str | None = None) -> bytes:

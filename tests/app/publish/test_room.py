@@ -121,10 +121,10 @@ def test_a_translation_stays_that_ends_where_its_text_comes_again() -> None:
 
 @pytest.mark.parametrize("is_back", [False, True])
 def test_stable_text_of_lost_audio_stays(is_back: bool) -> None:
-    """Whether the speaker comes back, with a gap, or not."""
+    """Whether the speaker comes back, with a gap, or not. The name of its channel stays, too."""
     room, reader = new_room(), Reader()
     room.fold(Begun(stream="a", at=100.0))
-    speak(room, "a", interim(0, 1.0, "One two", " three"))
+    speak(room, "a", interim(0, 1.0, "One two", " three") | {"speaker": "Ann"})
     reader.catch_up(room)
     if is_back:
         room.fold(Begun(stream="b", at=110.0, resumed_from_s=[5.0]))
@@ -134,6 +134,7 @@ def test_stable_text_of_lost_audio_stays(is_back: bool) -> None:
     reader.catch_up(room)
     assert reader.text(0) == ("One twoFour." if is_back else "One two")
     assert reader.ended[0] == "One two"
+    assert reader.segments[0][0]["speaker"] == "Ann"
 
 
 @pytest.mark.parametrize("stable", [" Two", ""])
