@@ -504,7 +504,8 @@ class Settings:
             if not value:
                 raise SettingsError(f"translate_{name}: expected a value, as other settings translate_… are set")
         _require(is_http_url(self.translate_url), "translate_url", "an http or https address", self.translate_url)
-        _require(self.translate_key.isprintable(), "translate_key", "one line", "something else")
+        is_sent = self.translate_key.isascii() and self.translate_key.isprintable()
+        _require(is_sent, "translate_key", "one line of ASCII characters", "something else")
         for code in self.translation_languages:
             _require(code in NAMES, "translate_languages", "language codes such as de,fr", code)
 

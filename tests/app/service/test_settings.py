@@ -96,6 +96,7 @@ TRANSLATES = {"translate_url": "http://127.0.0.1:9/v1", "translate_model": "m", 
         (TRANSLATES | {"translate_url": "host/v1"}, "translate_url: expected an http or https address"),
         (TRANSLATES | {"translate_languages": "de,german"}, "translate_languages: expected language codes.*'german'"),
         (TRANSLATES | {"translate_key": "secret\n"}, "translate_key: expected one line"),
+        (TRANSLATES | {"translate_key": "“secret”"}, "translate_key: expected one line of ASCII"),
     ],
 )
 def test_a_service_that_translates_is_named_whole(values: dict[str, Any], message: str) -> None:
