@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -54,7 +55,9 @@ class ChatEndpoint:
             attempt_timeout_s: the time limit of one request in seconds.
             transport, sleep: replaced by tests.
         """
-        self._url = url.rstrip("/") if url.rstrip("/").endswith(PATH) else url.rstrip("/") + PATH
+        parts = urlsplit(url)
+        path = parts.path.rstrip("/")
+        self._url = parts._replace(path=path if path.endswith(PATH) else path + PATH).geturl()
         self._model = model
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self._places = asyncio.Semaphore(max_requests)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 
 from tutti_server.app.errors import TranslationFailed
@@ -110,6 +111,30 @@ async def test_a_text_is_translated_with_those_before_it_as_context() -> None:
     assert stand_in.heads[0].startswith("POST /v1/chat/completions")
     assert "authorization: bearer secret" in stand_in.heads[0].lower()
     assert outcomes == ["translated"] * 4
+
+
+@pytest.mark.parametrize(
+    ("address", "asked"),
+    [
+        ("/v1/", "/v1/chat/completions"),
+        ("/v1/chat/completions/", "/v1/chat/completions"),
+        ("/v1?version=2", "/v1/chat/completions?version=2"),
+        ("/v1/chat/completions?version=2", "/v1/chat/completions?version=2"),
+    ],
+)
+async def test_the_address_is_that_of_the_api_or_of_the_endpoint(address: str, asked: str) -> None:
+    """Either may have a query, as vendors have that name the version of their API in it."""
+    paths: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        paths.append(request.url.raw_path.decode())
+        return httpx.Response(200, json={})
+
+    transport = httpx.MockTransport(answer)
+    endpoint = ChatEndpoint(f"http://host{address}", "small", "", 1, attempt_timeout_s=5.0, transport=transport)
+    async with endpoint.running():
+        await endpoint.ask([])
+    assert paths == [asked]
 
 
 async def test_order_is_kept_and_requests_at_a_time_are_limited() -> None:
