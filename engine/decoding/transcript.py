@@ -25,6 +25,8 @@ from tutti_server.engine.decoding.temperature_fallback import Outcome
 from tutti_server.engine.decoding.word_placement import N_FIRST_WORDS, SENTENCE_ENDS, place, place_all, usual_s
 from tutti_server.engine.decoding.word_timing import Alignment
 
+BROKEN_CHARACTER = "\ufffd"
+"""What stands for a character of which a part is missing."""
 LAST_TOKEN_S = 0.3
 """How long the last token of a segment is assumed to last, in seconds, where no later token gives its end."""
 
@@ -142,8 +144,13 @@ class TokenTranscript:
         return self._mark(self._tokenizer.time_s(token)) if self._info.with_timestamps else []
 
     def cut_repetition(self, n_text_tokens: int) -> None:
-        """Remove the last text tokens, which only repeat others, as far as the open segment holds them."""
-        while n_text_tokens and self._open.logprobs and self._open.logprobs[-1] is not None:
+        """Remove the last text tokens, which only repeat others, as far as the open segment holds them.
+
+        The repetition may begin inside a character: the first part of that is removed with it.
+        """
+        while self._open.logprobs and self._open.logprobs[-1] is not None:
+            if n_text_tokens <= 0 and not self._tokenizer.decode(self._open.tokens).endswith(BROKEN_CHARACTER):
+                break
             token = self._tokens.pop()
             self._token_logprobs.pop()
             self._attention_peaks_s.pop()

@@ -161,6 +161,17 @@ def test_an_end_that_was_not_sampled_is_not_sure(tokenizer: Tokenizer) -> None:
         assert (done.last_text_logprob, done.end_logprob) == (None, None)
 
 
+def test_a_repetition_is_cut_between_characters(tokenizer: Tokenizer) -> None:
+    """Where a round begins inside a character, as letters of many scripts are several tokens, no part of it stays."""
+    transcript = begin(tokenizer)
+    letters = tokenizer.encode("იიი")
+    for token in (tokenizer.first_timestamp, *tokenizer.encode(" one"), *letters):
+        transcript.push(token, -1.0)
+    transcript.cut_repetition(1 + len(letters) // 3)
+    done = result(transcript.finish(is_truncated=False, n_steps=5))
+    assert (done.text, [piece.text for piece in done.pieces]) == (" oneი", ["", " oneი"])
+
+
 def test_repetition_compresses() -> None:
     """A repetition lies above the limit of 2.4, plain text below."""
     assert compression_ratio(" and so on" * 30) > 2.4 > compression_ratio(" The next train leaves at nine.")
