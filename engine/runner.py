@@ -34,7 +34,7 @@ from tutti_server.engine.decoding.followed_search import FollowedSearch
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
 from tutti_server.engine.decoding.slot_states import SlotStates
-from tutti_server.engine.decoding.word_timing import Alignment, sounding_states, token_times_s
+from tutti_server.engine.decoding.word_timing import Alignment, sounding_states, states_of_cut_text, token_times_s
 from tutti_server.engine.model.audio_context import WindowLengths
 from tutti_server.engine.model.forward import EagerForward, ForwardPass, n_rows_of
 from tutti_server.engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
@@ -113,6 +113,8 @@ class Transcribed:
     """The forced prefix and the tokens sampled after it, without the end token; at least one token."""
     samples: NDArray[np.float32]
     """The window's audio."""
+    is_cut: bool = False
+    """Whether the text ends before the model ended it, and so before the audio."""
 
 
 class Runner:
@@ -549,7 +551,8 @@ class Runner:
             token_probabilities = probabilities.gather(1, to_device(each.tokens, self.device)[:, None])[:, 0]
             # The row before a token's position predicts the token: the decoder listens there for what it writes next.
             rows = weights[row, :, begin - 1 : end - 1].cpu().numpy()
-            times_s = token_times_s(rows, sounding_states(each.samples))
+            sounding = sounding_states(each.samples)
+            times_s = token_times_s(rows, states_of_cut_text(rows, sounding) if each.is_cut else sounding)
             alignments.append(Alignment(*times_s, tuple(token_probabilities.tolist())))
         return alignments
 

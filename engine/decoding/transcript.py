@@ -174,11 +174,13 @@ class TokenTranscript:
     ) -> list[EngineEvent]:
         """End the transcript and return its last events. The open segment, if it has text, ends with the audio.
 
+        If it was cut, it ends with its last token: what the audio has after that is in no text.
+
         Args:
             is_truncated: the token limit ended the text.
             n_steps: decode steps taken after prefill, in all attempts.
-            alignment: of all tokens so far, if there are any. Needed where word times were asked for, and after
-                `cut_repetition`.
+            alignment: of all tokens so far, if there are any. Needed where word times were asked for, and where
+                the text was cut.
             timing: where the time of the window went.
         """
         events: list[EngineEvent] = []
@@ -187,7 +189,7 @@ class TokenTranscript:
         self._open.text += text
         if self._open.text:
             end_s = self._info.audio_s
-            if self.is_repetitive and alignment:
+            if (self.is_repetitive or is_truncated) and alignment:
                 end_s = min(max(alignment.starts_s[-1] + LAST_TOKEN_S, self._open.start_s), end_s)
             events += self._close(end_s)
         if self._info.with_word_times:

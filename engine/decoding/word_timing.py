@@ -40,6 +40,8 @@ N_TONE_LINES, TONE_SHARE = 8, 0.98
 
 Of 2,293 stretches in recordings of people the largest share is 0.97; a tone 20 dB above noise has 0.99.
 """
+N_LAST_TOKENS = 3
+"""The tokens at the end of a text that was cut by which its end is found. A single one may attend to the beginning."""
 FILTERED_AT_ONCE = 1 << 15
 """About how many weights `median_filtered` works on at once, so that they stay in the processor's cache."""
 
@@ -107,6 +109,20 @@ def sounding_states(samples: Floats) -> States:
             is_word[begin:end] = False
     # After the last tone of a window there may be the states for the next word's onset, and no word.
     return everything[is_word if is_word.sum() > ONSET_STATES else is_sounding]
+
+
+def states_of_cut_text(weights: Floats, sounding: States) -> States:
+    """Return the states up to those that the last tokens attend to most, for a text that ends before its audio does.
+
+    The best path goes to the last state. So some token would get all of the audio after such a text: after two of five
+    tokens of four recordings the text ended seconds too late, and with these states after none.
+
+    Args:
+        weights: see `token_times_s`.
+        sounding: see `token_times_s`.
+    """
+    last = weights[:, -N_LAST_TOKENS:, sounding].mean(axis=0).argmax(axis=-1).max()
+    return sounding[: last + 1]
 
 
 def _is_tone(samples: Floats) -> bool:

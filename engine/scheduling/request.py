@@ -56,6 +56,11 @@ class AttemptOutput:
     translation: Translation = field(default=Translation.NONE, kw_only=True)
     """Whether the window is translated, decided when its text is known."""
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text ends before the model ended it."""
+        return self.is_truncated or self.transcript.is_repetitive
+
 
 @dataclass(slots=True)
 class Milestones:

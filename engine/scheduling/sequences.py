@@ -281,7 +281,7 @@ class RunningSequences:
             counting = request.fallback.judge(transcript.outcome, output, may_drop_previous_text=may_drop_text)
         if counting is None:
             self._for_next_attempt[slot] = request
-        elif counting.transcript.n_tokens and (options.word_times or counting.transcript.is_repetitive):
+        elif counting.transcript.n_tokens and (options.word_times or counting.is_cut):
             self._to_align[slot] = (request, counting)
         else:
             self._finish(slot, request, counting)
@@ -294,9 +294,9 @@ class RunningSequences:
         ended, self._to_align = self._to_align, {}
         if not ended:
             return
-        # One pass gives the times of words, and the end of the speech that a repetition was cut to.
+        # One pass gives the times of words, and the end of the speech that a text was cut to.
         transcribed = [
-            Transcribed(output.control, output.transcript.tokens, request.window.samples)
+            Transcribed(output.control, output.transcript.tokens, request.window.samples, output.is_cut)
             for request, output in ended.values()
         ]
         alignments = self._runner.align(list(ended), transcribed)

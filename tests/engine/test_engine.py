@@ -142,6 +142,14 @@ async def test_a_repetition_is_stopped_and_its_first_round_kept(small_checkpoint
     assert [word.text for word in again.segments[-1].words or ()] == [" thank", " you", " very", " much"]
 
 
+async def test_a_text_that_the_token_limit_ends_ends_with_its_last_word(endless_runner: FakeRunner) -> None:
+    """Not with the audio: what is spoken after it has no text, and the service decodes it again."""
+    async with start_engine(endless_runner) as engine:
+        done = await done_of(engine, window(max_tokens=5))
+    assert done.is_truncated
+    assert [segment.end_s for segment in done.segments] == [pytest.approx(0.1 * 4 + 0.3)]
+
+
 @pytest.mark.parametrize("goes_on", [True, False])
 async def test_a_repetition_keeps_the_forced_prefix(small_checkpoint: Checkpoint, goes_on: bool) -> None:
     """Text that was shown as stable is not taken back, though it repeats itself; and it may end there."""

@@ -119,6 +119,21 @@ async def test_words_of_speech_are_where_they_are_spoken(short_runner: Runner) -
     assert all(word.probability > 0.5 for word in words)
 
 
+async def test_words_before_a_cut_are_where_they_are_without_it(short_runner: Runner) -> None:
+    """The token limit ends the text in the middle of the audio, and no word gets the rest of that."""
+    samples = read_clip("call")
+    (whole,) = await decode(short_runner, (samples, TIMED))
+    for limit in (10, 20, 30):
+        (cut,) = await decode(short_runner, (samples, replace(TIMED, max_tokens=limit)))
+        words, wanted = words_of(cut), words_of(whole)
+        assert cut.is_truncated and 2 < len(words) < len(wanted)
+        # The last word may be cut itself.
+        assert [each.start_s for each in words] == pytest.approx(
+            [each.start_s for each in wanted[: len(words)]], abs=0.1
+        )
+        assert cut.segments[-1].end_s < wanted[len(words) - 1].end_s + 0.5
+
+
 async def test_segments_with_words_come_at_the_end(short_runner: Runner) -> None:
     """The segments of a window follow one another, right before its last event; cancelling others does no harm."""
     async with start_engine(short_runner) as engine:
