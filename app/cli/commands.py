@@ -4,6 +4,7 @@ What a command runs is imported in its function, so that `--version`, `--help` a
 `tests/app/cli/test_imports.py`.
 """
 
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -178,6 +179,17 @@ def serve(**values: Any) -> None:
     run(processes.serve(settings))
 
 
+class _FiniteRange(click.FloatRange):
+    """Numbers from a range. To click, NaN is in every range, and infinity in one without an upper end."""
+
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"expected a finite number, got {value!r}", param, ctx)
+        return number
+
+
 class _FormatChoice(click.Choice[str]):
     """The formats of transcripts. `text` is the older name of `txt`."""
 
@@ -243,7 +255,7 @@ class _FormatChoice(click.Choice[str]):
 )
 @click.option(
     "--temperature",
-    type=click.FloatRange(0, 1),
+    type=_FiniteRange(0, 1),
     default=0.0,
     show_default=True,
     help="Sampling temperature. 0: the likeliest words, with higher temperatures only where the text is doubtful.",
@@ -398,19 +410,19 @@ def warm(**values: Any) -> None:
 @click.option("--audio", required=True, metavar="FOLDER", help="Recordings to train on, without transcripts.")
 @click.option("--output", required=True, metavar="FOLDER", help="Where the adapted model is written.")
 @click.option("--device", type=click.Choice(ENGINE_CHOICES["device"]), default="auto", show_default=True)
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="How long to train. Default: 5.")
+@click.option("--minutes", type=_FiniteRange(min=0, min_open=True), help="How long to train. Default: 5.")
 @click.option("--steps", type=click.IntRange(min=1), help="How many steps to train, in place of --minutes.")
 @click.option("--batch", type=click.IntRange(min=1), default=64, show_default=True, help="Clips of a step.")
 @click.option(
     "--learning-rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=_FiniteRange(min=0, min_open=True),
     default=4e-5,
     show_default=True,
     help="The highest learning rate.",
 )
 @click.option(
     "--held-out",
-    type=click.FloatRange(0, 0.5, min_open=True),
+    type=_FiniteRange(0, 0.5, min_open=True),
     default=0.1,
     show_default=True,
     help="The share of the audio that is not trained on: the adapted model is compared with the original on it.",
@@ -422,7 +434,7 @@ def warm(**values: Any) -> None:
     help="JSON lines with file and text, of held-back recordings of up to 30 s: word errors are compared then.",
 )
 @click.option("--languages", default="", help="Codes of the languages that are spoken, such as en,de. Default: any.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Chooses the clips.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Chooses the clips.")
 @click.option("--resume", is_flag=True, help="Go on with the run that was interrupted in the output folder.")
 def adapt(minutes: float | None, steps: int | None, **values: Any) -> None:
     """Make a model able to use windows as long as their audio, which are faster than windows of 30 s.

@@ -73,6 +73,9 @@ def test_a_folder_without_audio_is_an_error(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         (["--steps", "3", "--minutes", "1"], "--steps: expected no --minutes with it"),
+        (["--held-out", "nan"], "'--held-out': expected a finite number, got 'nan'"),
+        (["--minutes", "inf"], "'--minutes': expected a finite number, got 'inf'"),
+        (["--seed", "-1"], "'--seed': -1 is not in the range x>=0"),
         (["--transcripts", "MANIFEST"], "expected JSON lines with file and text"),
         (["--held-out-audio", "AUDIO"], "expected a folder apart from --audio"),
         (["--held-out-audio", "AROUND"], "expected a folder apart from --audio"),
