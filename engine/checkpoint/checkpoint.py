@@ -244,23 +244,25 @@ def _check_configuration(folder: Path, weights: str) -> None:
     _model_config(transformers_folder.read_folder(folder).config, folder)
 
 
-def _model_config(config: Mapping[str, Any], folder: Path) -> ModelConfig:
+def _model_config(config: Mapping[str, Any], path: Path) -> ModelConfig:
+    # Only transformers states the sizes in this file, and the type of the model beside them.
+    file = path / "config.json" if "model_type" in config else path
     names = {field.name: field.name for field in fields(ModelConfig)} | {"n_mels": "num_mel_bins"}
     sizes = {name: size for name, key in names.items() if type(size := config.get(key)) is int and size > 0}
     if wrong := [key for name, key in names.items() if name not in sizes]:
         found = ", ".join(f"{key} {_shortened(config.get(key))}" for key in wrong)
-        raise CheckpointError(f"{folder}/config.json: expected positive whole numbers, got {found}")
+        raise CheckpointError(f"{file}: expected positive whole numbers, got {found}")
     if large := [name for name, size in sizes.items() if size > getattr(MOST, name)]:
         expected = ", ".join(f"{names[name]} of at most {getattr(MOST, name)}" for name in large)
         found = ", ".join(_shortened(sizes[name]) for name in large)
-        raise CheckpointError(f"{folder}/config.json: expected {expected}, got {found}")
+        raise CheckpointError(f"{file}: expected {expected}, got {found}")
     if (n_states := sizes["max_source_positions"]) < LEAST_SOURCE_POSITIONS:
         expected = f"max_source_positions of at least {LEAST_SOURCE_POSITIONS}, for windows of {WINDOW_S} s"
-        raise CheckpointError(f"{folder}/config.json: expected {expected}, got {n_states}")
+        raise CheckpointError(f"{file}: expected {expected}, got {n_states}")
     for key in ("encoder_attention_heads", "decoder_attention_heads"):
         if sizes["d_model"] % sizes[key]:
             expected = f"a d_model that {key} divides"
-            raise CheckpointError(f"{folder}/config.json: expected {expected}, got {sizes['d_model']} and {sizes[key]}")
+            raise CheckpointError(f"{file}: expected {expected}, got {sizes['d_model']} and {sizes[key]}")
     return ModelConfig(**sizes)
 
 

@@ -188,9 +188,12 @@ FILTERS, VOCABULARY = 48, 48 + 8 + 24
         (patch(4 + 40, "<i", 1_002), "expected blocks of version 2, got version 1; quantise the model again"),
         (
             without_positions(patch(AUDIO_CONTEXT, "<i", 2_000_000_000)),
-            "max_source_positions of at most 30000, got 2000000000",
+            r"small\.bin: expected max_source_positions of at most 30000, got 2000000000",
         ),
-        (without_positions(patch(AUDIO_CONTEXT, "<i", -1)), "positive whole numbers, got max_source_positions -1"),
+        (
+            without_positions(patch(AUDIO_CONTEXT, "<i", -1)),
+            r"small\.bin: expected positive whole numbers, got max_source_positions -1",
+        ),
         (without_positions(patch(AUDIO_STATE, "<i", 2_000_000_000)), r"expected shape .*, got \(\d+, 2000000000\)"),
         (patch(FILTERS, "<i", 2**31 - 1), r"expected \d+ bytes of filters"),
         (patch(FILTERS, "<i", -1), r"expected -\d+ bytes of filters"),
