@@ -97,6 +97,7 @@ class Bench:
         *segments: api.Segment,
         compression_ratio: float = 1.0,
         is_repetitive: bool = False,
+        is_truncated: bool = False,
         no_speech_prob: float = 0.0,
     ) -> None:
         """Let the engine answer the oldest window with these segments."""
@@ -109,6 +110,7 @@ class Bench:
             done(text, *segments, language=language, no_speech_prob=no_speech_prob),
             compression_ratio=compression_ratio,
             is_repetitive=is_repetitive,
+            is_truncated=is_truncated,
         )
         self.perform(self.session.engine_event(job, answer))
 

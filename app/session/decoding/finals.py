@@ -229,6 +229,9 @@ class Finals:
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
             else:
                 refused = segment.text
+        if done.is_truncated and window.utterance.text_until > stretch.start:
+            # The speech after it was heard by no decoding.
+            window.redecoding.checked_until = window.utterance.text_until
         missed = uncovered(stretch.speech, window.covered, min_samples=1)
         window.utterance.counts.recovered_s += (duration(stretch.speech) - duration(missed)) / SAMPLE_RATE
 

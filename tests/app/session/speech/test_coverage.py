@@ -96,6 +96,18 @@ def test_missed_speech_is_decoded_again_once_and_then_reported() -> None:
     assert (utterance.counts.n_redecodes, utterance.counts.recovered_s) == (1, 0.0)
 
 
+def test_missed_speech_of_which_the_token_limit_ends_the_text_is_decoded_from_there_on() -> None:
+    """A script that takes many tokens for a letter needs several decodings for a window."""
+    bench = session_with(30)
+    for start_s, text in ((0.3, "the first third"), (0.0, "and what follows it")):
+        bench.answer_with(said_at(start_s, start_s + 10 * WORD_S, f" {text}"), is_truncated=True)
+        assert len(bench.waiting) == 1
+    bench.answer_one()
+    check_promises(bench)
+    assert bench.text() == f"the first third and what follows it {said(range(20, 30))}"
+    assert [(each.uncovered, each.counts.n_redecodes) for each in bench.of(events.Utterance)] == [((), 2)]
+
+
 def test_short_speech_without_text_is_reported_and_not_decoded_again() -> None:
     """An utterance without any text lists all its speech."""
     bench = session_with(1)
