@@ -155,7 +155,10 @@ class DecodeOptions:
     It costs almost nothing, and is coarser than `word_times`.
     """
     max_tokens: int | None = None
-    """The most tokens to decode, the prefix included; `None` for as many as the model has positions for."""
+    """The most tokens to decode, the prefix included; `None` for as many as the model has positions for.
+
+    A text that these many end has its true end with `word_times` only, and else that of the audio.
+    """
     sampling: Sampling = field(default_factory=Sampling)
 
 

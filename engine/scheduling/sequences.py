@@ -281,7 +281,7 @@ class RunningSequences:
             counting = request.fallback.judge(transcript.outcome, output, may_drop_previous_text=may_drop_text)
         if counting is None:
             self._for_next_attempt[slot] = request
-        elif counting.transcript.n_tokens and (options.word_times or counting.is_cut):
+        elif counting.transcript.n_tokens and (options.word_times or _has_unknown_end(counting, options)):
             self._to_align[slot] = (request, counting)
         else:
             self._finish(slot, request, counting)
@@ -356,3 +356,8 @@ def _usable_draft(request: Request, attempt: DecodingAttempt) -> tuple[int, ...]
     if attempt.temperature > 0 or options.hotwords or attempt.searches:
         return ()
     return options.draft[: request.max_tokens - len(options.prefix) - 1]
+
+
+def _has_unknown_end(output: AttemptOutput, options: DecodeOptions) -> bool:
+    """Whether it must be found out where a cut text ends. Whoever limits tokens asks for no more than the text."""
+    return output.transcript.is_repetitive or (output.is_truncated and options.max_tokens is None)

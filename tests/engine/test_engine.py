@@ -143,11 +143,19 @@ async def test_a_repetition_is_stopped_and_its_first_round_kept(small_checkpoint
 
 
 async def test_a_text_that_the_token_limit_ends_ends_with_its_last_word(endless_runner: FakeRunner) -> None:
-    """Not with the audio: what is spoken after it has no text, and the service decodes it again."""
+    """Not with the audio: what is spoken after it has no text, and the service decodes it again.
+
+    A caller that limits tokens does not pay for it unasked.
+    """
+    audio = np.full(WINDOW_SAMPLES, 0.1, np.float32)
+    limit = endless_runner.checkpoint.model.max_target_positions // 2
+    ends_s = []
     async with start_engine(endless_runner) as engine:
-        done = await done_of(engine, window(max_tokens=5))
-    assert done.is_truncated
-    assert [segment.end_s for segment in done.segments] == [pytest.approx(0.1 * 4 + 0.3)]
+        for each in (window(), window(max_tokens=5), window(max_tokens=5, word_times=True)):
+            done = await done_of(engine, replace(each, samples=audio))
+            assert done.is_truncated
+            ends_s.append([segment.end_s for segment in done.segments])
+    assert ends_s == [[pytest.approx(0.1 * (limit - 1) + 0.3)], [30.0], [pytest.approx(0.1 * 4 + 0.3)]]
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
