@@ -6,14 +6,12 @@ does not exist, so that two accounts may have calls with the same id.
 
 import hashlib
 
-from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.app.service.api_keys import UNNAMED, ApiKey
 
 ANYONE = "anyone"
 """The account of all clients of a service without keys."""
 OPERATOR = "operator"
 """The account of calls that showed no key where clients need one. No key belongs to it."""
-UNNAMED = "unnamed"
-"""The keys of `TUTTI_API_KEYS` as usage counts them: together, as they have no names."""
 
 
 def account_of(key: ApiKey | None, credential: str) -> str:

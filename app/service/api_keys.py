@@ -11,6 +11,8 @@ from tutti_server.app.errors import SettingsError
 from tutti_server.app.service.scopes import CLIENT_SCOPES, Scope, read_scopes
 
 MAX_NAME_CHARS = 64
+UNNAMED = "unnamed"
+"""The keys of `TUTTI_API_KEYS` as usage counts them: together, as they have no names. No other key may be called so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +82,9 @@ def _parsed(content: dict[str, Any]) -> Iterator[ApiKey]:
     for name, values in content.items():
         if not isinstance(values, dict):
             raise SettingsError(f"keys_file: expected tables only, such as [{name}], got {name} = {values!r}")
-        if len(name) > MAX_NAME_CHARS or not name.isprintable():
-            raise SettingsError(f"keys_file: expected names of up to {MAX_NAME_CHARS} characters, got {name!r}")
+        if not name.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable() or name == UNNAMED:
+            expected = f"names of 1 to {MAX_NAME_CHARS} characters, other than {UNNAMED}"
+            raise SettingsError(f"keys_file: expected {expected}, got {name!r}")
         unknown = values.keys() - {"key", "rooms", "scopes", *_LIMITS}
         if unknown:
             expected = f"key, rooms, scopes, {', '.join(_LIMITS)}"

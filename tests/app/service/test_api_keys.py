@@ -61,7 +61,9 @@ def test_they_are_keys_like_the_others(tmp_path: Path) -> None:
         ('[a]\nkey = "k"\nminutes_per_day = -1', "a.minutes_per_day: expected a number from 0, got -1"),
         ('[a]\nkey = "k"\nminutes_per_month = inf', "a.minutes_per_month: expected a number"),
         ('[a]\nkey = "k"\n[b]\nkey = "k"', "expected another key in each table"),
-        ('["a\\n"]\nkey = "k"', "expected names of up to 64 characters"),
+        ('["a\\n"]\nkey = "k"', "expected names of 1 to 64 characters"),
+        ('[" "]\nkey = "k"', "expected names of 1 to 64 characters"),
+        ('[unnamed]\nkey = "k"', "expected names .*, other than unnamed, got 'unnamed'"),
     ],
 )
 def test_a_wrong_file_stops_the_start(tmp_path: Path, content: str, message: str) -> None:

@@ -27,8 +27,8 @@ from tutti_server.app.publish.room_follower import RoomConfig
 from tutti_server.app.publish.room_hub import Rooms
 from tutti_server.app.publish.room_speaker import Claim
 from tutti_server.app.publish.shared_calls import SharedCalls
-from tutti_server.app.service.accounts import OPERATOR, UNNAMED, readable_usage
-from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.app.service.accounts import OPERATOR, readable_usage
+from tutti_server.app.service.api_keys import UNNAMED, ApiKey
 from tutti_server.app.service.auth import Access, Client
 from tutti_server.app.session.messages import events
 from tutti_server.app.sharing.local_store import LocalStore
