@@ -42,7 +42,7 @@ class Job:
     owner: str
     """Who gave the job, and alone sees it. It holds no key."""
     account: str
-    """The account whose audio it is: `ApiKey.account`; empty for a key without a name."""
+    """The account whose audio it is: see `usage_account`."""
     request: Request
     state: State
     created: float
