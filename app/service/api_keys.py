@@ -78,6 +78,11 @@ def read_api_keys(path: Path) -> tuple[ApiKey, ...]:
     return keys
 
 
+def is_sent(key: str) -> bool:
+    """Whether every client can send a key: programs differ in how a header holds other characters."""
+    return key.isascii() and key.isprintable()
+
+
 def _parsed(content: dict[str, Any]) -> Iterator[ApiKey]:
     for name, values in content.items():
         if not isinstance(values, dict):
@@ -90,9 +95,10 @@ def _parsed(content: dict[str, Any]) -> Iterator[ApiKey]:
             expected = f"key, rooms, scopes, {', '.join(_LIMITS)}"
             raise SettingsError(f"keys_file: {name}: expected {expected}, got {', '.join(sorted(unknown))}")
         key = values.get("key")
-        if not isinstance(key, str) or not key.strip() or key != key.strip() or "," in key:
+        if not isinstance(key, str) or not key.strip() or key != key.strip() or "," in key or not is_sent(key):
             # The key itself is not shown: it may be almost right.
-            raise SettingsError(f"keys_file: {name}.key: expected text without commas and without spaces around it")
+            expected = "text without commas and without spaces around it, of printable ASCII characters"
+            raise SettingsError(f"keys_file: {name}.key: expected {expected}")
         if not isinstance(values.get("rooms", True), bool):
             raise SettingsError(f"keys_file: {name}.rooms: expected true or false, got {values['rooms']!r}")
         for limit in _LIMITS:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.languages import NAMES
-from tutti_server.app.service.api_keys import ApiKey, read_api_keys
+from tutti_server.app.service.api_keys import ApiKey, is_sent, read_api_keys
 from tutti_server.app.session.messages.events import Limits
 from tutti_server.app.session.text.stabilizer import POLICIES
 from tutti_server.app.text_rules.redaction import KINDS, Kind
@@ -504,8 +504,7 @@ class Settings:
             if not value:
                 raise SettingsError(f"translate_{name}: expected a value, as other settings translate_… are set")
         _require(is_http_url(self.translate_url), "translate_url", "an http or https address", self.translate_url)
-        is_sent = self.translate_key.isascii() and self.translate_key.isprintable()
-        _require(is_sent, "translate_key", "one line of ASCII characters", "something else")
+        _require(is_sent(self.translate_key), "translate_key", "one line of ASCII characters", "something else")
         for code in self.translation_languages:
             _require(code in NAMES, "translate_languages", "language codes such as de,fr", code)
 
@@ -530,6 +529,7 @@ class Settings:
         """A service that other machines can reach needs keys, or an operator who allows everybody."""
         if self.api_keys and not listed(self.api_keys):
             raise SettingsError("api_keys: expected keys separated by commas, got nothing but separators")
+        _require(all(map(is_sent, self.unnamed_keys)), "api_keys", "printable ASCII characters", "something else")
         if self.metrics_need_key and not self.needs_key:
             raise SettingsError("metrics_need_key: expected API keys with it, such as those of api_keys, got none")
         if not (self.needs_key or self.allow_anyone or self.is_loopback):

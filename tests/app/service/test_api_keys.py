@@ -50,6 +50,8 @@ def test_they_are_keys_like_the_others(tmp_path: Path) -> None:
         ('[a]\nkey = " k"', "a.key: expected text"),
         ('[a]\nkey = "k,l"', "a.key: expected text without commas"),
         ("[a]\nkey = 1", "a.key: expected text"),
+        ('[a]\nkey = "schlüssel"', "a.key: expected text .* ASCII characters$"),
+        ('[a]\nkey = "k\\nl"', "a.key: expected text .* ASCII characters$"),
         ('[a]\nkey = "k"\nrooms = "no"', "a.rooms: expected true or false, got 'no'"),
         ('[a]\nkey = "k"\njobs = 1.5', "a.jobs: expected an integer from 0, got 1.5"),
         ('[a]\nkey = "k"\nscopes = "live"', "a.scopes: expected a list of scopes, got 'live'"),
@@ -69,6 +71,13 @@ def test_they_are_keys_like_the_others(tmp_path: Path) -> None:
 def test_a_wrong_file_stops_the_start(tmp_path: Path, content: str, message: str) -> None:
     with pytest.raises(SettingsError, match=f"keys_file: {message}"):
         Settings(keys_file=written(tmp_path, content))
+
+
+def test_a_key_that_not_every_client_can_send_stops_the_start() -> None:
+    """It is not shown. A line break after the last key, as in a file, belongs to none."""
+    with pytest.raises(SettingsError, match="api_keys: expected printable ASCII characters, got 'something else'"):
+        Settings(api_keys="k,schlüssel")
+    assert Settings(api_keys="k,l\n").unnamed_keys == {"k", "l"}
 
 
 def test_a_missing_file_stops_the_start() -> None:
