@@ -531,7 +531,8 @@ class Settings:
             raise SettingsError("api_keys: expected keys separated by commas, got nothing but separators")
         _require(all(map(is_sent, self.unnamed_keys)), "api_keys", "printable ASCII characters", "something else")
         if self.metrics_need_key and not self.needs_key:
-            raise SettingsError("metrics_need_key: expected API keys with it, such as those of api_keys, got none")
+            expected = "a key with the scope metrics, as keys_file may have"
+            raise SettingsError(f"metrics_need_key: expected {expected}, got no keys")
         if not (self.needs_key or self.allow_anyone or self.is_loopback):
             raise SettingsError(
                 f"host: other machines can reach {self.host}, and no API keys are set. Set TUTTI_API_KEYS (or "

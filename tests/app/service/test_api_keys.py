@@ -125,5 +125,5 @@ def test_a_key_of_the_file_has_scopes(tmp_path: Path) -> None:
 
 
 def test_metrics_need_a_key_where_there_are_keys() -> None:
-    with pytest.raises(SettingsError, match="metrics_need_key: expected API keys with it"):
+    with pytest.raises(SettingsError, match="metrics_need_key: expected a key with the scope metrics, as keys_file"):
         Settings(metrics_need_key=True)
