@@ -10,6 +10,7 @@ from secrets import token_hex
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
@@ -105,7 +106,7 @@ async def check_credentials(url: str) -> None:
     """Try the address, its user and its password. A store that cannot be reached now is no error.
 
     Raises:
-        SettingsError: the store refuses the user, the password or the database.
+        SettingsError: the store refuses the user, the password or the database, or the address has a wrong option.
     """
     try:
         client = _client(url)
@@ -361,22 +362,24 @@ class RedisStore:
 
 
 def _client(url: str) -> Any:  # the method for all commands has no types
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=MAX_CONNECTIONS,
-        decode_responses=True,
+    ours = {
+        "max_connections": MAX_CONNECTIONS,
+        "decode_responses": True,
         # What another program has written and is no text: its reader finds out, and the store is not away for that.
-        encoding_errors="replace",
+        "encoding_errors": "replace",
         # The version that every Redis and Valkey speaks.
-        protocol=2,
+        "protocol": 2,
         # Our own time limits hold for all calls.
-        timeout=None,
-        socket_timeout=None,
-        socket_connect_timeout=CALL_S,
+        "timeout": None,
+        "socket_timeout": None,
+        "socket_connect_timeout": CALL_S,
         # Once, as a connection that was not used for a while may have been closed by the store.
-        retry=Retry(NoBackoff(), 1),
-    )
-    return Redis.from_pool(pool)
+        "retry": Retry(NoBackoff(), 1),
+    }
+    # Those of the address would replace ours: a shorter time limit would end each wait for news.
+    if taken := sorted(ours.keys() & parse_url(url).keys()):
+        raise SettingsError(f"redis_url: expected no option {taken[0]}, which the service sets itself")
+    return Redis.from_pool(BlockingConnectionPool.from_url(url, **ours))
 
 
 def _take(lease: Lease, limit: int) -> Command:

@@ -127,6 +127,13 @@ async def test_options_that_the_client_does_not_know_are_an_error() -> None:
         await check_credentials("unix:///nowhere/redis.sock?colour=red")
 
 
+@pytest.mark.parametrize("option", ["socket_timeout=1", "protocol=3", "retry=1"])
+async def test_options_that_the_store_sets_itself_are_an_error(option: str) -> None:
+    """A time limit of one second would make it away each time that nothing new came for so long."""
+    with pytest.raises(SettingsError, match=f"redis_url: expected no option {option[:-2]}, which"):
+        await check_credentials(f"unix:///nowhere/redis.sock?{option}")
+
+
 async def test_too_many_calls_do_not_wait_for_long(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """They fail, and Redis counts as reachable: the calls before them are answered."""
     monkeypatch.setattr("tutti_server.app.sharing.redis_store.MAX_CALLS", 1)
