@@ -161,9 +161,8 @@ class RedisStore:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """See `SharedStore`. Probes the store once before it returns."""
-        await self._probe()
-        if not self.is_up:
-            self._on_change(False)
+        if error := await self._probe():
+            self._tell_away(error)
         try:
             async with in_background(self._keep_probing()):
                 yield
@@ -334,8 +333,11 @@ class RedisStore:
         if self.is_up:
             self._is_up.clear()
             self._is_away.set()
-            logger.warning("Redis does not answer: %s", _described(error))
-            self._on_change(False)
+            self._tell_away(error)
+
+    def _tell_away(self, error: Exception) -> None:
+        logger.warning("Redis does not answer: %s", _described(error))
+        self._on_change(False)
 
     async def _keep_probing(self) -> None:
         """Probe the store whenever it is away, until it is back."""
@@ -347,18 +349,19 @@ class RedisStore:
                 await asyncio.sleep(backoff_s(n_failures, FIRST_PROBE_S, MAX_PROBE_S))
                 await self._probe()
 
-    async def _probe(self) -> None:
-        """Write to the store: one that is full or read-only is of no use, either."""
+    async def _probe(self) -> Exception | None:
+        """Write to the store: one that is full or read-only is of no use, either. Returns why it is away if it is."""
         try:
             async with asyncio.timeout(CALL_S):
                 await self._client.execute_command("SET", f"{PREFIX}probe", 1, "EX", 60)
         except Exception as error:
             logger.debug("Redis does not answer a probe: %s", _described(error))
-            return
+            return error
         self._is_away.clear()
         self._is_up.set()
         logger.info("Redis answers")
         self._on_change(True)
+        return None
 
 
 def _client(url: str) -> Any:  # the method for all commands has no types

@@ -76,7 +76,8 @@ async def test_a_value_is_new_though_the_answer_was_lost(server: RedisServer, tm
             assert await store.get("nonce") == "1"
 
 
-async def test_a_start_without_it_is_no_error() -> None:
+async def test_a_start_without_it_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """The log says why it is away: its address may be wrong."""
     changes: list[bool] = []
     store = RedisStore("unix:///nowhere/redis.sock", changes.append)
     async with store.running():
@@ -84,6 +85,8 @@ async def test_a_start_without_it_is_no_error() -> None:
         with pytest.raises(StoreAway):
             await store.take(Lease("a", "b"), 1)
     assert changes == [False]
+    assert caplog.text.count("WARNING") == 1
+    assert "Redis does not answer: ConnectionError: Error 2 connecting to /nowhere/redis.sock" in caplog.text
 
 
 async def test_one_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
