@@ -167,7 +167,7 @@ def code_of(text: str) -> str:
         return CODES[name]
     if "," in text or ";" in text:
         return text
-    if text in ("zh-hk", "zh-yue"):
+    if text.startswith("zh-") and not {"hk", "yue"}.isdisjoint(text.split("-")):
         return "yue"
     code = text.partition("-")[0].strip()
     return OLD_CODES.get(code) or ISO_639_2.get(code, code) or text
