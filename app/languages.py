@@ -148,7 +148,8 @@ DETECTED = frozenset(
 OTHER_NAMES = {
     **{"burmese": "my", "valencian": "ca", "flemish": "nl", "haitian": "ht", "letzeburgesch": "lb", "pushto": "ps"},
     **{"panjabi": "pa", "moldavian": "ro", "moldovan": "ro", "sinhalese": "si", "castilian": "es", "mandarin": "zh"},
-    **{"farsi": "fa", "filipino": "tl", "bokmål": "no", "bokmal": "no", "norwegian nynorsk": "nn"},
+    **{"farsi": "fa", "filipino": "tl", "bokmål": "no", "bokmal": "no", "norwegian bokmål": "no"},
+    **{"norwegian bokmal": "no", "norwegian nynorsk": "nn"},
 }
 """The code of each language by its other English names: those of openai/whisper, and what clients call languages."""
 CODES = {name: code for code, name in NAMES.items()} | OTHER_NAMES
