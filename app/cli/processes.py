@@ -37,7 +37,7 @@ from tutti_server.app.service.models import FurtherModel, Models
 from tutti_server.app.service.process_metrics import note_process
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
-from tutti_server.app.service.tls import load_tls
+from tutti_server.app.service.tls import load_tls, usable_tls
 from tutti_server.app.voices.onnx_network import OnnxNetwork
 from tutti_server.app.voices.turn_model import AudioTurnModel
 from tutti_server.cluster.local.roles import GatewaySlot, StartError
@@ -307,11 +307,12 @@ async def _serve_gateway(
     reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
     try:
+        certificate = await usable_tls(settings)
         app = build_app(settings, transcriber, shared=shared)
         # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
         gc.freeze()
         async with in_background(return_memory(app.state.service.admission, return_freed_memory)):
-            await Server(app, settings, load_tls(settings), on_started).serve([slot.listener])
+            await Server(app, settings, certificate, on_started).serve([slot.listener])
     except SettingsError as error:
         raise StartError(str(error)) from error
 

@@ -1,12 +1,15 @@
 """Loads the certificate of the server, and again when it has changed."""
 
 import asyncio
+import logging
 import ssl
 from pathlib import Path
 
 from tutti_server.app.errors import SettingsError
-from tutti_server.app.service.followed_files import FollowedFiles
+from tutti_server.app.service.followed_files import POLL_S, FollowedFiles
 from tutti_server.app.service.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 
 class Certificate(FollowedFiles):
@@ -31,6 +34,22 @@ def load_tls(settings: Settings) -> Certificate | None:
         SettingsError: a file cannot be read, is not PEM, or the key does not belong to the certificate.
     """
     return Certificate(settings) if settings.is_encrypted else None
+
+
+async def usable_tls(settings: Settings) -> Certificate | None:
+    """Load the certificate like `load_tls`, and wait while its files cannot be used.
+
+    For gateways: the service has started with these files. One that starts again would else end it.
+    """
+    said = ""
+    while True:
+        try:
+            return load_tls(settings)
+        except SettingsError as error:
+            if str(error) != said:
+                said = str(error)
+                logger.error("no client is served before the certificate and its key can be used: %s", error)
+        await asyncio.sleep(POLL_S)
 
 
 def _context(settings: Settings) -> ssl.SSLContext:

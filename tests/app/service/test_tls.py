@@ -56,6 +56,23 @@ AAAAAAAAAAAAAAAAAAAAAA==
 """
 
 
+async def test_a_gateway_that_starts_again_waits_for_its_certificate(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its end would be that of the service. The log says what is wrong, once."""
+    monkeypatch.setattr(tls, "POLL_S", 0.0)
+    key = tmp_path / "key"
+    key.write_text("is being written\n")
+    waiting = asyncio.create_task(tls.usable_tls(Settings(tls_cert=files["one.pem"], tls_key=str(key))))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    shutil.copy(files["one.key"], key)
+    async with asyncio.timeout(10):
+        assert await waiting
+    assert caplog.text.count("no client is served before the certificate and its key can be used") == 1
+
+
 @pytest.mark.parametrize(("given", "missing"), [("tls_cert", "tls_key"), ("tls_key", "tls_cert")])
 def test_a_certificate_and_its_key_are_set_together(given: str, missing: str) -> None:
     values: dict[str, Any] = {given: "some.pem"}
