@@ -157,7 +157,7 @@ class DecodeOptions:
     max_tokens: int | None = None
     """The most tokens to decode, the prefix included; `None` for as many as the model has positions for.
 
-    A text that these many end has its true end with `word_times` only, and else that of the audio.
+    Where this limit ends a text, the end time of its last segment is the end of the audio, unless `word_times` is set.
     """
     sampling: Sampling = field(default_factory=Sampling)
 

@@ -159,7 +159,7 @@ class Room:
         """Note that the session speaks. Another gateway may have ended its room while it could not reach the store."""
         if not self.is_live:
             self.is_live, self._stream.left_at = True, None
-            # Whoever comes now would take it for the end of what follows.
+            # A new reader would stop there and miss the text that follows.
             self.frames.remove(END)
             self.frames.add(self.introduction() | {"resumed": True})
 

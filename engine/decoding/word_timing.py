@@ -112,7 +112,7 @@ def sounding_states(samples: Floats) -> States:
 
 
 def states_of_cut_text(weights: Floats, sounding: States) -> States:
-    """Return the states up to those that the last tokens attend to most, for a text that ends before its audio does.
+    """Return the sounding states of a cut text: up to the one that its last tokens attend to most.
 
     The best path goes to the last state. So some token would get all of the audio after such a text: after two of five
     tokens of four recordings the text ended seconds too late, and with these states after none.

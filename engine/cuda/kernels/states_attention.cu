@@ -6,8 +6,8 @@
 // half of what keys and values would take.
 //
 // One block attends from all heads of one token to some splits of the encoder states of its window, one after another, 16
-// states at a time: the more rows there are, the more splits a block has, as a block takes 8 us to begin and to end, and a
-// split 25. Each split has a result of its own, which is the same whatever block computes it.
+// states at a time: the more rows there are, the more splits a block has. On an H200 with large-v3, a block takes 8 us to
+// begin and to end, and 25 us for a split. Each split has a result of its own, which is the same whatever block computes it.
 //
 // Each warp has a part of the states' numbers: it adds up its part of the scores, and once the warps' parts are added and
 // the weights of the softmax are known, its part of the weighted states. So each state is read from memory once, and from

@@ -35,7 +35,7 @@ class DaemonThreads(Executor):
         return future
 
     def wait(self, limit_s: float) -> None:
-        """Wait until there is nothing to do, for at most so many seconds."""
+        """Wait until all calls are done, for at most `limit_s` seconds."""
         until_s = time.monotonic() + limit_s
         with self._lock:
             threads = tuple(self._threads)

@@ -59,7 +59,7 @@ AAAAAAAAAAAAAAAAAAAAAA==
 async def test_a_gateway_that_starts_again_waits_for_its_certificate(
     files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its end would be that of the service. The log says what is wrong, once."""
+    """If it ended, the service would end too. The log says what is wrong, once."""
     monkeypatch.setattr(tls, "POLL_S", 0.0)
     key = tmp_path / "key"
     key.write_text("is being written\n")

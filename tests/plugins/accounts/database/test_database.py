@@ -95,7 +95,7 @@ async def test_it_is_closed_although_a_transaction_hangs(
     file_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does the process wait for its thread."""
-    monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 0.05, raising=False)
+    monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 0.05)
     began, goes_on = asyncio.Event(), threading.Event()
     loop, threads = asyncio.get_running_loop(), list[threading.Thread]()
 
