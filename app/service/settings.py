@@ -504,7 +504,8 @@ class Settings:
             if not value:
                 raise SettingsError(f"translate_{name}: expected a value, as other settings translate_… are set")
         _require(is_http_url(self.translate_url), "translate_url", "an http or https address", self.translate_url)
-        _require(is_sent(self.translate_key), "translate_key", "one line of ASCII characters", "something else")
+        if not is_sent(self.translate_key):
+            raise SettingsError("translate_key: expected one line of ASCII characters, got others")
         for code in self.translation_languages:
             _require(code in NAMES, "translate_languages", "language codes such as de,fr", code)
 
@@ -529,7 +530,8 @@ class Settings:
         """A service that other machines can reach needs keys, or an operator who allows everybody."""
         if self.api_keys and not listed(self.api_keys):
             raise SettingsError("api_keys: expected keys separated by commas, got nothing but separators")
-        _require(all(map(is_sent, self.unnamed_keys)), "api_keys", "printable ASCII characters", "something else")
+        if not all(map(is_sent, self.unnamed_keys)):
+            raise SettingsError("api_keys: expected printable ASCII characters, got others")
         if self.metrics_need_key and not self.needs_key:
             expected = "a key with the scope metrics, as keys_file may have"
             raise SettingsError(f"metrics_need_key: expected {expected}, got no keys")
