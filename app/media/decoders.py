@@ -19,6 +19,7 @@ from tutti_server.app.errors import MediaError, shorten
 from tutti_server.app.media.decoding_process import HEADER, MAX_CPU_S, MAX_MEMORY_MB, REQUEST_BYTES, Kind
 from tutti_server.app.media.notices import OnNotice, drop, read_notice
 from tutti_server.app.media.pcm import Samples
+from tutti_server.app.media.plain_wav import read_plain_wav
 
 END_TIMEOUT_S = 5.0
 """How long the decoding process may take to end, in seconds, before it is killed."""
@@ -26,6 +27,12 @@ MAX_IDLE = 8
 """The most workers that wait for the next file. One that is not kept is forked again when it is needed."""
 MAX_FILES = 100
 """The files that one worker decodes. FFmpeg may leave some memory taken."""
+SMALL_BYTES = 1 << 20
+"""A WAV of at most this many bytes that needs no decoding is read by the service itself (32 s of speech).
+
+It is in memory, and reading it takes 1 ms. For a worker it would be written to the disk, and its samples come back
+through a socket.
+"""
 
 
 class Decoders:
@@ -53,6 +60,12 @@ class Decoders:
             MediaError: as `decode_file`, or decoding takes too much memory or time, or crashes FFmpeg.
             OSError: there is no room for the file on the disk, or there are too many open files.
         """
+        if file.seek(0, os.SEEK_END) <= SMALL_BYTES:
+            pieces = list(read_plain_wav(file, channels, on_notice, track))
+            for piece in pieces:
+                yield piece
+            if pieces:
+                return
         async with self._requested(file, {"wanted": "samples", "channels": channels, "track": track}) as worker:
             while True:
                 kind, content = await worker.read()

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import re
-import wave
 from collections.abc import AsyncGenerator, Generator, Iterator
 from dataclasses import dataclass
 from typing import IO, Any, cast
@@ -14,10 +13,11 @@ from av.stream import Disposition
 
 from tutti_server.app.errors import MediaError
 from tutti_server.app.media.container_clock import ContainerClock
-from tutti_server.app.media.joined_files import FilePart, Part, Source, is_plain, parts
+from tutti_server.app.media.joined_files import FilePart, Part, Source, parts
 from tutti_server.app.media.mixing import ChannelMixer
-from tutti_server.app.media.notices import Notice, OnNotice, cut_off, drop, is_cut_off
+from tutti_server.app.media.notices import Notice, OnNotice, drop
 from tutti_server.app.media.pcm import Samples
+from tutti_server.app.media.plain_wav import MAX_FILE_H, PIECE_SAMPLES, read_plain_wav
 from tutti_server.app.media.tracks import choose_track, language_of
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -25,8 +25,6 @@ LOUDEST = 16.0
 """The largest sample that is passed on: 24 dB over full scale. Files of floats may hold any number, and NaN, of which
 models make more NaN.
 """
-PIECE_SAMPLES = 10 * SAMPLE_RATE
-"""Samples of all channels in a piece (10 s of one channel), so that a piece is worth handing over between threads."""
 HELD_SAMPLES = 16_000
 """Samples of all channels that are resampled together. Frame by frame, decoding takes twice the time."""
 MIN_RATE, MAX_RATE = 4_000, 384_000
@@ -35,8 +33,6 @@ MAX_CHANNELS = 32
 """The most channels of a file that is decoded."""
 MAX_PLACES = 8
 """FFmpeg supposes places of loudspeakers for up to this many channels whose places a file does not name."""
-MAX_FILE_H = 24
-"""The longest file that is decoded, in hours. A few kilobytes may expand to more."""
 UNKNOWN_FRAMES = 1 << 30
 """The length that FFmpeg states in an AVI which it writes to a pipe."""
 PROBE_BYTES = 4096
@@ -204,8 +200,7 @@ def _pieces(
 ) -> Generator[Samples, None, None]:
     """Collect decoded frames of about 20 ms into pieces of `PIECE_SAMPLES`."""
     was_plain = False
-    may_be_plain = channels in (None, 1) and track in (None, "0") and file.seekable() and is_plain(file)
-    for samples in _plain_wav(file, on_notice) if may_be_plain else ():
+    for samples in read_plain_wav(file, channels, on_notice, track):
         was_plain = True
         yield samples
     if was_plain:
@@ -220,29 +215,6 @@ def _pieces(
             held, n_held = [], 0
     if n_held:
         yield np.concatenate(held)
-
-
-def _plain_wav(file: IO[bytes], on_notice: OnNotice) -> Generator[Samples, None, None]:
-    """The samples of a WAV file that is mono, 16 kHz and 16 bits already; nothing of any other file.
-
-    FFmpeg gives the same samples, but is slower. CPU time for 7 s of audio: FFmpeg 16 ms, this less than 1 ms.
-    """
-    try:
-        with wave.open(file, "rb") as wav:
-            if (wav.getnchannels(), wav.getframerate(), wav.getsampwidth()) == (1, SAMPLE_RATE, 2):
-                n_samples = 0
-                while pcm := wav.readframes(PIECE_SAMPLES):
-                    n_samples += len(pcm) // 2
-                    yield np.frombuffer(pcm[: len(pcm) & ~1], "<i2").astype(np.float32) / np.float32(32_768)
-                end_s, stated_s = n_samples / SAMPLE_RATE, wav.getnframes() / SAMPLE_RATE
-                # A header that was written before the length was known states the largest number.
-                if is_cut_off(end_s, stated_s) and stated_s < MAX_FILE_H * 3600:
-                    on_notice(cut_off(end_s, stated_s))
-    except (wave.Error, EOFError, RuntimeError):
-        # `wave` raises RuntimeError for chunks beyond the end of the file. FFmpeg supports more kinds of WAV, and
-        # explains what is wrong with the others.
-        pass
-    file.seek(0)
 
 
 def decode_frames(

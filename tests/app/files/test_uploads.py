@@ -19,8 +19,8 @@ from tutti_server.app.files.uploads import Upload
 from tutti_server.app.service.settings import Settings
 
 ENDPOINTS = ("/v1/audio/transcriptions", "/v1/listen", "/v1/listen?multichannel=true")
-SMALL, LARGE = wav(TALK), wav(silence(60.0))
-"""Files below and above the size at which uploads are moved to the disk while they arrive."""
+SMALL, LARGE = wav(TALK[::2], 8_000), wav(silence(60.0))
+"""Files below and above the size at which uploads are moved to the disk while they arrive. Both must be decoded."""
 
 
 async def post(server: Running, path: str, content: bytes) -> httpx.Response:

@@ -26,6 +26,8 @@ from tutti_server.app.media.decoders import Decoders, _Worker
 
 PATIENCE_S = 20.0
 QUIET_S = 120
+STEREO = wav(np.repeat(TONE, 2), n_channels=2)
+"""A file that must be decoded."""
 
 
 @pytest.fixture(autouse=True)
@@ -90,10 +92,20 @@ async def test_channels_are_counted_and_kept(decoders: Decoders) -> None:
         await decode(decoders, content, 3)
 
 
+async def test_a_short_recording_that_needs_no_decoding_needs_no_process(
+    own: Decoders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = await decode(own, wav(TONE))
+    assert own._process is None
+    monkeypatch.setattr(decoders_module, "SMALL_BYTES", 0)
+    assert np.array_equal(samples, await decode(own, wav(TONE)))
+    assert own._process is not None
+
+
 async def test_a_worker_decodes_one_file_after_another(own: Decoders) -> None:
     """Also after a file that cannot be decoded."""
     for _ in range(3):
-        assert len(await decode(own, wav(TONE))) == len(TONE)
+        assert len(await decode(own, STEREO)) == len(TONE)
         with pytest.raises(MediaError, match="FFmpeg"):
             await decode(own, b"no audio")
     assert len(workers(own)) == 1
@@ -104,7 +116,7 @@ async def test_files_are_decoded_side_by_side(own: Decoders) -> None:
     with spooled(quiet()) as file:
         async with aclosing(own.decode(file)) as slow:
             first = await anext(slow)
-            assert len(await decode(own, wav(TONE))) == len(TONE)
+            assert len(await decode(own, STEREO)) == len(TONE)
             assert len(first) + sum([len(piece) async for piece in slow]) == 16_000 * QUIET_S
     assert len(workers(own)) == 2
 
@@ -115,14 +127,14 @@ async def test_leaving_early_kills_the_worker(own: Decoders) -> None:
             await anext(pieces)
             (worker,) = workers(own)
     assert await asyncio.to_thread(has_ended, worker)
-    assert len(await decode(own, wav(TONE))) == len(TONE)
+    assert len(await decode(own, STEREO)) == len(TONE)
 
 
 async def test_a_file_that_is_being_moved_to_the_disk_is_closed_afterwards(
     decoders: Decoders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that leaves meanwhile cancels the decoding, and the file is closed. Nothing stays open."""
-    file = spooled(wav(TONE))
+    file = spooled(STEREO)
     is_moving, may_move = threading.Event(), threading.Event()
     descriptor = file.fileno
 
@@ -151,7 +163,7 @@ async def test_a_worker_that_crashes_costs_only_its_file(own: Decoders) -> None:
             os.kill(workers(own)[0], signal.SIGKILL)
             async for _ in pieces:
                 pass
-    assert len(await decode(own, wav(TONE))) == len(TONE)
+    assert len(await decode(own, STEREO)) == len(TONE)
 
 
 async def test_a_worker_that_dies_before_it_reads_its_request_has_died() -> None:
@@ -171,25 +183,25 @@ async def test_a_worker_that_dies_before_it_reads_its_request_has_died() -> None
 
 async def test_processes_that_were_killed_while_idle_are_replaced(own: Decoders) -> None:
     """The system may choose them where memory is short."""
-    await decode(own, wav(TONE))
+    await decode(own, STEREO)
     (worker,), process = workers(own), own._process
     os.kill(worker, signal.SIGKILL)
     assert await asyncio.to_thread(has_ended, worker)
-    assert len(await decode(own, wav(TONE))) == len(TONE)
+    assert len(await decode(own, STEREO)) == len(TONE)
     assert process
     process.kill()
     process.wait()
     own._idle.pop().close()
-    assert len(await decode(own, wav(TONE))) == len(TONE)
+    assert len(await decode(own, STEREO)) == len(TONE)
 
 
 async def test_a_worker_is_replaced_after_many_files(own: Decoders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoders_module, "MAX_FILES", 2)
-    await decode(own, wav(TONE))
+    await decode(own, STEREO)
     before = workers(own)
-    await decode(own, wav(TONE))
+    await decode(own, STEREO)
     assert all([await asyncio.to_thread(has_ended, pid) for pid in before])
-    assert len(await decode(own, wav(TONE))) == len(TONE)
+    assert len(await decode(own, STEREO)) == len(TONE)
 
 
 SCRIPT = """
@@ -236,14 +248,14 @@ def test_a_worker_has_limits(tmp_path: Path) -> None:
 
 async def test_a_file_that_the_system_has_already_is_decoded_from_its_beginning(decoders: Decoders) -> None:
     with TemporaryFile() as file:
-        file.write(wav(TONE))
+        file.write(STEREO)
         async with aclosing(decoders.decode(file)) as pieces:
             assert sum([len(piece) async for piece in pieces]) == len(TONE)
 
 
 async def test_nothing_is_left_after_close() -> None:
     decoders = Decoders()
-    await decode(decoders, wav(TONE))
+    await decode(decoders, STEREO)
     assert decoders._process
     pids = [decoders._process.pid, *workers(decoders)]
     decoders.close()

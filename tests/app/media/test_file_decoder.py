@@ -21,7 +21,6 @@ from tutti_server.app.errors import MediaError
 from tutti_server.app.media import file_decoder
 from tutti_server.app.media.file_decoder import (
     LOUDEST,
-    PIECE_SAMPLES,
     FileInfo,
     decode_file,
     decode_frames,
@@ -29,6 +28,7 @@ from tutti_server.app.media.file_decoder import (
     probe,
 )
 from tutti_server.app.media.file_decoder import n_channels as count_channels
+from tutti_server.app.media.plain_wav import PIECE_SAMPLES
 
 TONE = tone(12.0)
 
