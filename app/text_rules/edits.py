@@ -10,7 +10,10 @@ TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 """A word, without punctuation."""
 MARKS = ",.;:!?…、。，．；：！？"
 """Marks that belong to the word before them."""
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_UNSPACED = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"
+    r"\U00020000-\U0003ffff]"
+)
 """A letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 
 

@@ -74,6 +74,8 @@ def test_each_kind_is_replaced_by_its_label(kind: Kind, text: str, result: str |
 def test_names_are_whole_words_in_any_case() -> None:
     assert redacted("Ann Lee and ann met Annie.", names=("Ann", "Ann Lee")) == "[NAME] and [NAME] met Annie."
     assert redacted("Zoe\u0308 met Zoë.", names=("Zoë",)) == "[NAME] met [NAME]."
+    for name in ("奈々", "𠮷田", "ﾀﾅｶ"):
+        assert redacted(f"今日は{name}さんが", names=(name,)) == "今日は[NAME]さんが"
 
 
 @pytest.mark.parametrize(
