@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -127,7 +126,7 @@ def basic_password(headers: Mapping[str, str]) -> str | None:
         return None
     try:
         _, _, password = base64.b64decode(encoded, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:
         return None
     return password
 

@@ -4,7 +4,6 @@ Source: openai 3.54 on PyPI, `types/realtime` and `types/beta/realtime`.
 """
 
 import base64
-import binascii
 from collections.abc import Iterable
 from typing import Any, assert_never
 
@@ -111,7 +110,7 @@ class OpenAIRealtime(QuietDialect):
             raise BadField("audio", "base64 text", audio)
         try:
             data = base64.b64decode(audio, validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             raise BadField("audio", "base64 text", audio) from None
         self._uncommitted_s += len(data) / self._session.settings.bytes_per_s
         self._n_sample_bytes = (self._n_sample_bytes + len(data)) % self._bytes_per_sample

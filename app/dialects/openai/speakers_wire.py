@@ -4,7 +4,6 @@ Source: the types of openai 3.54 (`types/audio/transcription_diarized*.py`, `tra
 """
 
 import base64
-import binascii
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, islice
@@ -102,7 +101,7 @@ def _data(url: str) -> bytes:
         if not (comma and head.startswith("data:") and head.endswith(";base64")):
             raise ValueError("no data URL")
         return base64.b64decode(data, validate=True)
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise bad_value(REFERENCES, "a data URL in base64, such as data:audio/wav;base64,...", url) from None
 
 

@@ -4,7 +4,6 @@ Source: Genesys' documentation of AudioHook, "Security", and RFC 9421.
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import re
@@ -65,7 +64,7 @@ def check_signature(headers: Mapping[str, str], request_target: str, secret: byt
     )
     try:
         given = base64.b64decode(signature[2], validate=True)
-    except binascii.Error:
+    except ValueError:
         raise BadSignature("expected base64 in Signature") from None
     if not hmac.compare_digest(given, hmac.new(secret, base.encode(), hashlib.sha256).digest()):
         raise BadSignature("it is not that of this request with this client secret")
