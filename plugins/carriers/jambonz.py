@@ -101,7 +101,7 @@ class Jambonz(CallStream):
         self._has_started = True
         command = commands.Start(
             audio=AudioFormat("pcm_s16le", rate, 1),
-            language=tag.split("-")[0].lower() or None,
+            language=tag or None,
             interim=is_interim,
             endpointing=commands.Endpointing(mode=None),
             hotwords=_hints(options.get("hints") or ()),

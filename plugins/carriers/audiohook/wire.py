@@ -187,14 +187,14 @@ class AudioHook(CallStream):
             BadMessage: the model does not know it. The session would refuse it too, but after `updated`.
         """
         assert self._start is not None
-        language = _language(parameters.get("language"))
-        if language is None:
-            raise BadMessage("bad_message", "the code of a language as language", parameters.get("language"))
+        language = parameters.get("language")
+        if not isinstance(language, str) or not language:
+            raise BadMessage("bad_message", "the code of a language as language", language)
         start = self._start
         known = self._client.languages_of(start.model)
         if (named := language_of(language, known)) is not None and named not in known:
             expected = f"one of the model's languages ({', '.join(known)}) as language"
-            raise BadMessage("bad_message", expected, parameters["language"])
+            raise BadMessage("bad_message", expected, language)
         change = commands.Configure.of(replace(start, language=language, languages=(), locks_language=False))
         return (change, events.LateReply(lambda: (self._messages.write("updated", {}, seq),)))
 
@@ -279,8 +279,9 @@ def _are_channels(channels: Sequence[object]) -> bool:
 
 def _options(parameters: Mapping[str, Any]) -> dict[str, str]:
     """The options that a client sends in `open`: the language, and texts in the configuration of the integration."""
-    language = _language(parameters.get("language")) or ""
-    return merged({"language": language}, parameters_in("customConfig", parameters.get("customConfig") or {}))
+    language = parameters.get("language")
+    named = {"language": language} if isinstance(language, str) else {}
+    return merged(named, parameters_in("customConfig", parameters.get("customConfig") or {}))
 
 
 def _participant(parameters: Mapping[str, Any]) -> dict[str, str]:
@@ -291,11 +292,6 @@ def _participant(parameters: Mapping[str, Any]) -> dict[str, str]:
     return {
         name: value for name in ("ani", "aniName", "dnis") if isinstance(value := participant.get(name), str) and value
     }
-
-
-def _language(value: object) -> str | None:
-    """The code of a language in a tag such as `en-US`."""
-    return value.split("-")[0].lower() or None if isinstance(value, str) else None
 
 
 def _out_of_form(expected: str, got: object) -> SessionError:

@@ -54,7 +54,7 @@ def interim(stable: str, tail: str) -> events.Interim:
 def test_the_start_has_the_options_of_the_recogniser() -> None:
     hints = ["Ahoy", {"phrase": "Brno", "boost": 5}]
     assert read(Jambonz(FakeSink()), **START, interimResults=True, options={"hints": hints}) == (
-        call_start(audio=AudioFormat("pcm_s16le", 8000, 1), language="en", interim=True, hotwords=("Ahoy", "Brno")),
+        call_start(audio=AudioFormat("pcm_s16le", 8000, 1), language="en-US", interim=True, hotwords=("Ahoy", "Brno")),
     )
     # Where the hints are objects, jambonz' feature server writes the list as text.
     (command,) = read(Jambonz(FakeSink()), **START, options={"hints": json.dumps(hints[1:])})
