@@ -12,7 +12,7 @@ from tutti_server.app.dialects.deepgram import text_options
 from tutti_server.app.dialects.deepgram.options import raw_audio
 from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.errors import NOTHING, BadStart
-from tutti_server.app.languages import code_of
+from tutti_server.app.languages import known_among, language_of
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.numbers import read_number
 from tutti_server.app.session.messages import commands
@@ -207,8 +207,7 @@ def _language_hints(
     """The values of a field as codes that the model knows, without their regions."""
     if wanted and not is_multilingual:
         raise BadStart(name, f"none with another model than {MULTILINGUAL}", wanted[0])
-    codes = [code_of(each) for each in wanted]
-    for code, text in zip(codes, wanted, strict=True):
-        if code not in languages:
-            raise BadStart(name, f"one of {', '.join(languages)} with or without a region", text)
-    return tuple(dict.fromkeys(codes))
+    for each in wanted:
+        if language_of(each, languages) not in languages:
+            raise BadStart(name, f"one of {', '.join(languages)} with or without a region", each)
+    return known_among(wanted, languages)

@@ -47,6 +47,7 @@ def test_language_hints() -> None:
     several = options(MULTI, ("language_hint", "de"), ("language_hint", "fr"))
     assert (several.language, several.candidates, several.language_hints) == (None, ("de", "fr"), ("de", "fr"))
     assert several.adjusted == ()
+    assert parse([MULTI, ("language_hint", "zh-HK")], ("en", "zh")).language == "zh"
     with pytest.raises(BadStart, match="language_hint: expected one of en, de, fr"):
         options(MULTI, ("language_hint", "tlh"))
     with pytest.raises(BadStart, match="language_hint: expected none with another model than flux-general-multi"):
