@@ -32,10 +32,11 @@ def _plain_part(part: str) -> str:
     part = part.lower()
 
     def is_kept(index: int, character: str) -> bool:
-        if category(character)[0] != "P" or (character == "%" and part[index - 1 : index].isdigit()):
+        beside = part[index - 1 : index], part[index + 1 : index + 2]
+        if category(character)[0] != "P" or (character in "%٪％" and any(each.isdigit() for each in beside)):
             return True
-        is_inside = part[index - 1 : index].isalnum() and part[index + 1 : index + 2].isalnum()
-        return character in INNER_PUNCTUATION and is_inside
+        # A letter, a sign for its vowel or its accent, or a digit.
+        return character in INNER_PUNCTUATION and all(category(each or " ")[0] in "LMN" for each in beside)
 
     def without(character: str) -> str:
         return " " if category(character) == "Pd" or character in ELLIPSES else ""

@@ -243,6 +243,8 @@ def test_closes_are_those_that_clients_know(code: int, reason: str, told: tuple[
         ("My card is [CARD_NUMBER], ****!", "my card is [CARD_NUMBER] ****"),
         ("我的卡号是[CARD_NUMBER]，谢谢。", "我的卡号是[CARD_NUMBER]谢谢"),
         ("****-Faced f**k *Sighs*", "**** faced f**k *sighs*"),
+        ("%50 indirim, 20٪.", "%50 indirim 20٪"),
+        ("छोटे-बड़े।", "छोटे-बड़े"),
     ],
 )
 def test_plain_text_has_no_punctuation(text: str, expected: str) -> None:
