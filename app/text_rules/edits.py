@@ -8,7 +8,7 @@ from itertools import chain
 
 TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 """A word, without punctuation."""
-MARKS = ",.;:!?…、。，．；：！？"
+MARKS = ",.;:!?…、。，．；：！？،؛؟۔।"
 """Marks that belong to the word before them."""
 _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f"

@@ -17,7 +17,7 @@ from tutti_server.app.languages import joined
 from tutti_server.app.session.messages import events
 from tutti_server.app.voices.words_by_speaker import SpokenWord
 
-SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "…")
+SENTENCE_ENDS = tuple(".?!。？！…؟۔।")
 """A word that ends in one of these ends its sentence."""
 
 Words = list[dict[str, Any]]

@@ -18,12 +18,15 @@ def test_whole_words_are_replaced_in_any_case() -> None:
 
 def test_words_that_are_left_out_leave_no_marks_alone() -> None:
     """Those after a word that stays are its own."""
-    rule = Replacing([("um", ""), ("嗯", "")])
+    rule = Replacing([("um", ""), ("嗯", ""), ("يعني", ""), ("मतलब", "")])
     for text, left in (
         ("Um, I think.", " I think."),
         ("We can, um, um, go. Um... Yes um.", "We can, go. Yes."),
         ("Um.", ""),
         ("嗯，我。", "我。"),
+        ("يعني، نعم؟", " نعم؟"),
+        ("हाँ मतलब।", "हाँ।"),
+        ("मतलब।", ""),
     ):
         assert apply(text, rule.find(text).edits) == left
 

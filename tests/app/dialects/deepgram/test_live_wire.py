@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.app.dialects.made_events import segment, utterance
 from tests.compat.exchange import SPEECH, Step, exchange, in_pieces
 from tests.fakes import MODEL
+from tutti_server.app.dialects.deepgram.file_wire import Recording
 from tutti_server.app.dialects.deepgram.live_results import LiveResults
 from tutti_server.app.dialects.deepgram.live_wire import Deepgram
 from tutti_server.app.dialects.deepgram.metadata import Request
@@ -201,6 +202,17 @@ def test_an_utterance_does_not_end_before_its_last_result() -> None:
     ended = utterance("Yes.", 0.0, 1.0)
     told = [*results.utterance(ended), *results.audio_received(9.0), *results.flushed(), *results.audio_received(9.0)]
     assert [each["type"] for each in told] == ["Results", "UtteranceEnd"]
+
+
+def test_sentences_of_a_recording_end_at_the_marks_of_any_script() -> None:
+    options = parse([("paragraphs", "true"), ("punctuate", "true")], MODEL.languages, is_live=False)
+    recording = Recording(options, REQUEST, 1)
+    sentences = ["کیا ہے؟", "ہاں۔", "नहीं।", "是。", "Yes."]
+    words = tuple(events.Word(text, 0.0, 0.1, 0.9) for text in " ".join(sentences).split())
+    recording.push(segment("Yes.", 0.0, 1.0, words=words))
+    recording.push(utterance("Yes.", 0.0, 1.0))
+    (paragraph,) = recording.response("")["results"]["channels"][0]["alternatives"][0]["paragraphs"]["paragraphs"]
+    assert [each["text"] for each in paragraph["sentences"]] == sentences
 
 
 def test_a_final_begins_no_later_than_its_words() -> None:
