@@ -34,7 +34,8 @@ async def stream(websocket: WebSocket) -> None:
     """Serve a live session at `/v1/stream`. A refusal is an HTTP answer before the upgrade."""
     service: Service = websocket.app.state.service
     subprotocols: list[str] = websocket.scope.get("subprotocols", [])
-    client = authorized(await service.access.live_client(_key(websocket, subprotocols)))
+    key = header_key(websocket.headers) or prefixed_key(subprotocols, KEY_PREFIX)
+    client = authorized(await service.access.live_client(key))
     if subprotocols and SUBPROTOCOL not in subprotocols:
         named = [each for each in subprotocols if not each.startswith(KEY_PREFIX)]
         raise RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(named) or 'a key alone'}")
@@ -60,12 +61,6 @@ async def subscribe_to_call(websocket: WebSocket) -> None:
         await websocket.accept()
         sending = _send_events(websocket, outbox, service.settings.send_timeout_s)
         await unless(_wait_for_disconnect(websocket), sending)
-
-
-def _key(websocket: WebSocket, subprotocols: list[str]) -> str | None:
-    if websocket.headers.get("authorization"):
-        return header_key(websocket.headers)
-    return prefixed_key(subprotocols, KEY_PREFIX)
 
 
 async def _wait_for_disconnect(websocket: WebSocket) -> None:

@@ -431,10 +431,19 @@ async def test_new_sessions_are_refused_while_finals_wait_long(serve: Serve) -> 
         assert server.metric("tutti_refused_total", reason="overloaded") == 1
 
 
+KEY_OFFERED = {"subprotocols": ["tutti.v1", "tutti.key.k2"]}
+
+
 @pytest.mark.parametrize(
-    "options", [{"additional_headers": {"Authorization": "Bearer k2"}}, {"subprotocols": ["tutti.v1", "tutti.key.k2"]}]
+    "options",
+    [
+        {"additional_headers": {"Authorization": "Bearer k2"}},
+        KEY_OFFERED,
+        KEY_OFFERED | {"additional_headers": {"Authorization": "Basic YTpi"}},
+    ],
 )
 async def test_a_key_may_come_as_header_or_subprotocol(serve: Serve, options: dict[str, Any]) -> None:
+    """A browser adds the password of a proxy to both."""
     server = await serve(api_keys="k1,k2")
     async with connect(server.stream, **options) as socket:
         await send(socket, START)
