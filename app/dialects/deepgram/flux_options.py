@@ -14,7 +14,6 @@ from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.errors import NOTHING, BadStart
 from tutti_server.app.languages import known_among, language_of
 from tutti_server.app.media.pcm import AudioFormat
-from tutti_server.app.numbers import read_number
 from tutti_server.app.session.messages import commands
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
 
@@ -193,12 +192,11 @@ def _thresholds(before: FluxThresholds, wanted: Mapping[str, object]) -> FluxThr
 
 def _within(name: str, value: object, low: float, high: float) -> float:
     """A number, or the text of one, from `low` to `high`."""
-    number = value
-    if isinstance(value, str):
-        number = read_number(value, low, high)
-    if not number_from(low, high)(number):
+    is_valid = number_from(low, high)
+    number = understood(value, is_valid)
+    if not is_valid(number):
         raise BadStart(name, f"a number from {low:g} to {high:g}", value)
-    return float(number)  # type: ignore[arg-type]  # the check has seen that it is a number
+    return float(number)
 
 
 def _language_hints(

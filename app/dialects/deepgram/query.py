@@ -1,8 +1,9 @@
 """The query parameters of a URL, popped one by one, so that those without effect are known at the end."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from tutti_server.app.dialects.checks import BOOLEANS, INDEX, integer_from, number_from, understood
+from tutti_server.app.dialects.checks import BOOLEANS, INDEX, Check, integer_from, is_boolean, number_from, understood
 from tutti_server.app.errors import BadStart
 
 OFF = [each for each, is_on in BOOLEANS.items() if not is_on]
@@ -40,32 +41,25 @@ class Query:
 
     def boolean(self, name: str) -> bool:
         """The value of a parameter as a boolean; false if the client did not send the parameter."""
-        value = self.text(name)
-        if value is None:
-            return False
-        if value.strip().lower() not in BOOLEANS:
-            raise BadStart(name, "true or false", value)
-        return BOOLEANS[value.strip().lower()]
+        return bool(self._read(name, "true or false", is_boolean))
 
     def integer(self, name: str, low: int, high: int) -> int | None:
         """The value of a parameter as an integer from `low` to `high`; `None` if the client did not send it."""
-        value = self.text(name)
-        if value is None:
-            return None
-        is_valid = integer_from(low, high)
-        number = understood(value, is_valid)
-        if not is_valid(number):
-            raise BadStart(name, f"an integer from {low} to {high}", value)
-        return int(number)
+        number: int | None = self._read(name, f"an integer from {low} to {high}", integer_from(low, high))
+        return number
 
     def number(self, name: str, default: float, high: float) -> float:
         """The value of a parameter as a number from 0 to `high`; `default` if the client did not send it."""
+        number = self._read(name, f"a number from 0 to {high:g}", number_from(0, high))
+        return default if number is None else float(number)
+
+    def _read(self, name: str, expected: str, is_valid: Check) -> Any:
+        """The value that a parameter spells; `None` if the client did not send it."""
         value = self.text(name)
-        is_valid = number_from(0, high)
-        number = default if value is None else understood(value, is_valid)
-        if not is_valid(number):
-            raise BadStart(name, f"a number from 0 to {high:g}", value)
-        return float(number)
+        read = understood(value, is_valid)
+        if value is not None and not is_valid(read):
+            raise BadStart(name, expected, value)
+        return read
 
     def adjust(self, name: str, value: object) -> None:
         """Report that the server uses this value instead of the one that was sent."""
