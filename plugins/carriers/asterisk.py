@@ -11,7 +11,7 @@ from typing import Any
 from tutti_server.app.dialects.call_streams.call_stream import CallStream
 from tutti_server.app.dialects.call_streams.wire import TRACK, Call, call_id, own_parameters, side_of
 from tutti_server.app.dialects.json_text import read_object
-from tutti_server.app.errors import BadMessage, BadStart, WrongState
+from tutti_server.app.errors import BadMessage, BadStart
 from tutti_server.app.live.dialect import ClientMessage
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands, events
@@ -56,8 +56,7 @@ class Asterisk(CallStream):
         return ()
 
     def _start(self, fields: Mapping[str, Any]) -> commands.Start:
-        if self._has_started:
-            raise WrongState("already_started", "MEDIA_START: the stream has started already")
+        self._require_new()
         stream_sid = call_id("connection_id", fields.get("connection_id"))
         # Before Asterisk 20.18, 22.8 and 23.2 there is no id of the channel.
         sid = call_id("channel_id", fields.get("channel_id", stream_sid))

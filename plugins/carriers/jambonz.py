@@ -10,12 +10,12 @@ from typing import Any, assert_never
 
 from tutti_server.app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
 from tutti_server.app.dialects.call_streams.wire import CallSink
+from tutti_server.app.dialects.checks import HOTWORDS_EXPECTED, are_hotwords
 from tutti_server.app.dialects.json_text import read_object, write_object
-from tutti_server.app.errors import BadMessage, BadStart, WrongState
+from tutti_server.app.errors import BadMessage, BadStart
 from tutti_server.app.live.dialect import ClientMessage
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands, events
-from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 RATES = (8000, 16_000, 24_000, 32_000, 44_100, 48_000)
 """The sample rates that jambonz may be told to send, in Hz; it sends 8000 unless `customOptions` say otherwise."""
@@ -80,8 +80,7 @@ class Jambonz(CallStream):
                 raise BadMessage("unknown_type", "a type of start or stop", other)
 
     def _start(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
-        if self._has_started:
-            raise WrongState("already_started", "start: expected one such message, got another")
+        self._require_new()
         if fields.get("format", "raw") != "raw" or fields.get("encoding", "LINEAR16") != "LINEAR16":
             got = {name: fields.get(name) for name in ("format", "encoding")}
             raise BadStart("encoding", "format raw and encoding LINEAR16", got)
@@ -126,13 +125,7 @@ def _hints(hints: object) -> tuple[str, ...]:
         with suppress(BadMessage):
             hints = read_object(f'{{"hints":{hints}}}')["hints"]
     listed = hints if isinstance(hints, list | tuple) else (None,)
-    phrases = tuple(each.get("phrase") if isinstance(each, dict) else each for each in listed)
-    words = tuple(phrase.strip() for phrase in phrases if isinstance(phrase, str) and phrase.strip())
-    if (
-        len(words) < len(phrases)
-        or len(words) > MAX_HOTWORDS
-        or any(len(w.encode()) > MAX_HOTWORD_BYTES for w in words)
-    ):
-        expected = f"at most {MAX_HOTWORDS} phrases of at most {MAX_HOTWORD_BYTES} bytes"
-        raise BadStart("options.hints", expected, hints)
-    return words
+    phrases = [each.get("phrase") if isinstance(each, dict) else each for each in listed]
+    if not are_hotwords(phrases):
+        raise BadStart("options.hints", HOTWORDS_EXPECTED, hints)
+    return tuple(phrase.strip() for phrase in phrases)

@@ -57,7 +57,6 @@ class AudioSocket(CallStream):
     def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
         """Translate for one connection, and publish the events of its call to `sink`."""
         super().__init__(sink, opening)
-        self._parameters = opening.parameters
         self._kind: int | None = None
         """The type of the packets with audio; `None` before the first one."""
 
@@ -78,7 +77,7 @@ class AudioSocket(CallStream):
         elif kind == HANGUP:
             items = self.leave()
         elif kind == DTMF:
-            self._pass_on("dtmf", digit=payload.decode("ascii", "replace"), track=side_of(self._parameters))
+            self._pass_on("dtmf", digit=payload.decode("ascii", "replace"), track=side_of(self._opening.parameters))
         elif kind == ERROR:
             code = payload[:20].hex() or "without a code"
             items = (events.Notice("carrier_error", f"Asterisk reports the error {code}"),)
@@ -96,8 +95,8 @@ class AudioSocket(CallStream):
     def _begin_call(self, message: bytes) -> None:
         """Begin the call. Its session starts with the first audio, which tells the sample rate."""
         sid = str(read_id(message))
-        side = side_of(self._parameters)
-        self._sink.begin(Call(sid, sid, (side,), own_parameters(self._parameters, (TRACK,))))
+        side = side_of(self._opening.parameters)
+        self._sink.begin(Call(sid, sid, (side,), own_parameters(self._opening.parameters, (TRACK,))))
         self._has_started = True
 
     def _samples(self, kind: int, payload: bytes) -> Iterable[ClientMessage]:
@@ -113,6 +112,6 @@ class AudioSocket(CallStream):
         """The start of the session, if it has not started yet."""
         if self._kind is not None:
             return ()
-        command = start_command(self._parameters, AudioFormat("pcm_s16le", RATES[kind]))
+        command = start_command(self._opening.parameters, AudioFormat("pcm_s16le", RATES[kind]))
         self._kind = kind
         return (command,)

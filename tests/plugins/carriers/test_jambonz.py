@@ -117,10 +117,10 @@ def test_the_stop_ends_the_session_once() -> None:
         ({**START, "language": 7}, "language: expected a tag"),
         ({**START, "interimResults": "yes"}, "interimResults: expected true or false"),
         ({**START, "options": [1]}, "options: expected an object"),
-        ({**START, "options": {"hints": "Ahoy"}}, "options.hints: expected at most"),
-        ({**START, "options": {"hints": '["\\ud800"]'}}, "options.hints: expected at most"),
-        ({**START, "options": {"hints": "[" * 100_000}}, "options.hints: expected at most"),
-        ({**START, "options": {"hints": [""]}}, "options.hints: expected at most"),
+        ({**START, "options": {"hints": "Ahoy"}}, "options.hints: expected a list of at most"),
+        ({**START, "options": {"hints": '["\\ud800"]'}}, "options.hints: expected a list of at most"),
+        ({**START, "options": {"hints": "[" * 100_000}}, "options.hints: expected a list of at most"),
+        ({**START, "options": {"hints": [""]}}, "options.hints: expected a list of at most"),
     ],
 )
 def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
