@@ -10,7 +10,7 @@ from typing import Any, assert_never
 
 from tutti_server.app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
 from tutti_server.app.dialects.call_streams.wire import CallSink
-from tutti_server.app.dialects.checks import HOTWORDS_EXPECTED, are_hotwords
+from tutti_server.app.dialects.checks import HOTWORDS_EXPECTED, are_texts, usable_hotwords
 from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.errors import BadMessage, BadStart
 from tutti_server.app.live.dialect import ClientMessage
@@ -96,6 +96,7 @@ class Jambonz(CallStream):
         options = fields.get("options") or {}
         if not isinstance(options, dict):
             raise BadStart("options", "an object", options)
+        hints = _hints(options.get("hints") or [])
         self._tag = tag
         self._has_started = True
         command = commands.Start(
@@ -103,10 +104,13 @@ class Jambonz(CallStream):
             language=tag or None,
             interim=is_interim,
             endpointing=commands.Endpointing(mode=None),
-            hotwords=_hints(options.get("hints") or ()),
+            hotwords=usable_hotwords(hints),
         )
-        ignored = [name for name in options if name != "hints"]
-        return (command, *(events.Notice("ignored", f"options.{name} is ignored") for name in ignored))
+        ignored = [f"options.{name} is ignored" for name in options if name != "hints"]
+        if len(command.hotwords) < len(hints):
+            used = f"{len(command.hotwords)} of {len(hints)} are used"
+            ignored.append(f"options.hints: expected {HOTWORDS_EXPECTED}; {used}")
+        return (command, *(events.Notice("ignored", message) for message in ignored))
 
     def _final_text(self, utterance: int) -> str:
         return "".join(part.text for part in self._segments.get(utterance, ()))
@@ -118,14 +122,14 @@ class Jambonz(CallStream):
             yield write_object(answer | ({"language": self._tag} if self._tag else {}))
 
 
-def _hints(hints: object) -> tuple[str, ...]:
+def _hints(hints: object) -> list[str]:
     """The words to expect: texts, or objects with a `phrase`, of which jambonz writes the list as text."""
     if isinstance(hints, str):
         # jambonz writes texts as a list, and objects as JSON within a text.
         with suppress(BadMessage):
             hints = read_object(f'{{"hints":{hints}}}')["hints"]
-    listed = hints if isinstance(hints, list | tuple) else (None,)
-    phrases = [each.get("phrase") if isinstance(each, dict) else each for each in listed]
-    if not are_hotwords(phrases):
-        raise BadStart("options.hints", HOTWORDS_EXPECTED, hints)
-    return tuple(phrase.strip() for phrase in phrases)
+    listed = hints if isinstance(hints, list) else [None]
+    phrases: list[Any] = [each.get("phrase") if isinstance(each, dict) else each for each in listed]
+    if not are_texts(phrases):
+        raise BadStart("options.hints", "a list of texts, or of objects with a phrase", hints)
+    return phrases
