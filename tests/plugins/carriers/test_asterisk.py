@@ -110,12 +110,10 @@ def test_a_strange_message_is_fatal_only_before_the_call(message: str) -> None:
         started(FakeSink()).read(message)
 
 
-def test_media_before_the_call_is_fatal_and_a_call_begins_once() -> None:
+def test_media_before_the_call_is_fatal() -> None:
     with pytest.raises(WrongState) as error:
         Asterisk(FakeSink()).read(b"\0")
     assert error.value.is_fatal
-    with pytest.raises(WrongState):
-        started(FakeSink()).read(PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,6 @@ def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expec
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (start(), "the call has started already"),
         ({**media(1, "0"), "media": {"track": "inbound", "chunk": "x"}}, "the number of the chunk as media.chunk"),
         (media(1, "-1"), "milliseconds since the start as media.timestamp"),
         ({"event": "media", "media": {"track": "inbound", "chunk": 1, "timestamp": 0, "payload": "?"}}, "base64"),
