@@ -247,9 +247,7 @@ async def test_text_before_a_pause_of_genesys_ends_before_it(serve: Serve) -> No
     assert all(read_duration("duration", each["duration"]) <= 0.75 for each in data)
 
 
-async def test_a_probe_of_genesys_is_answered_and_a_wrong_signature_is_not(
-    serve: Serve,
-) -> None:
+async def test_a_probe_of_genesys_is_answered_and_a_wrong_signature_is_not(serve: Serve) -> None:
     server = await serve(api_keys="k", audiohook_secret=base64.b64encode(SECRET).decode())
     async with hook(server) as send:
         await send("open", **opening("00000000-0000-0000-0000-000000000000"))

@@ -8,10 +8,11 @@ from urllib.parse import urlencode
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from tests.app.conftest import Running, Serve
+from tests.app.dialects.deepgram import test_endpoint
 from tests.app.dialects.deepgram.test_endpoint import TALK, TEXT, check_refusal
 from tests.app.dialects.deepgram.test_flux_wire import check_states
 from tests.app.media.test_file_decoder import encode
@@ -29,15 +30,10 @@ def flux_url(server: Running, **query: str) -> str:
 
 async def messages(socket: ClientConnection) -> list[dict[str, Any]]:
     """All messages of the server, until it closes: they are valid, and numbered in the order in which they come."""
-    told: list[dict[str, Any]] = []
-    try:
-        async with asyncio.timeout(20):
-            while True:
-                told.append(json.loads(await socket.recv()))
-    except ConnectionClosed:
-        assert [problem for message in told for problem in flux_problems(message)] == []
-        assert [message["sequence_id"] for message in told] == list(range(len(told)))
-        return told
+    told = await test_endpoint.messages(socket)
+    assert [problem for message in told for problem in flux_problems(message)] == []
+    assert [message["sequence_id"] for message in told] == list(range(len(told)))
+    return told
 
 
 def transcript(told: list[dict[str, Any]]) -> str:

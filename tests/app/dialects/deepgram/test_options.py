@@ -315,16 +315,8 @@ def test_key_terms_are_hotwords() -> None:
     assert live(("keyterm", "x" * 1000)).adjusted == ("keyterm=0 of 1",)
 
 
-@approximated(
-    LIVE,
-    "keywords",
-    how=KEYWORDS,
-)
-@approximated(
-    FILE,
-    "keywords",
-    how=KEYWORDS,
-)
+@approximated(LIVE, "keywords", how=KEYWORDS)
+@approximated(FILE, "keywords", how=KEYWORDS)
 def test_keywords_are_hotwords_without_weights() -> None:
     assert live(("keywords", "Kowalski")).adjusted == ()
     options = live(("keywords", "Kowalski:2.5"), ("keywords", "a:b"))
