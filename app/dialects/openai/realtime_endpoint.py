@@ -115,6 +115,7 @@ def _settings(
     service: Service, query: Mapping[str, str], secret: ClientSecret | None
 ) -> tuple[RealtimeSettings, Warnings]:
     """The settings in the URL of a connection, and in the secret that opened it."""
+    query = {name: value for name, value in query.items() if value.strip()}
     name = query.get("model")
     service.models.requested(name)
     settings, warnings = named(RealtimeSettings(), name, service.models.meant)

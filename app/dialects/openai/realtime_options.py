@@ -227,7 +227,7 @@ def _transcription(settings: RealtimeSettings, parent: Fields, key: str, meant: 
         parent.warn(key, "transcription cannot be turned off, because this server does nothing else")
         return replace(settings, requested_model=None, served=None, language=None, languages=(), prompt="", keywords=())
     fields = parent.nested(key)
-    fields.discard_empty("languages", "keywords")
+    fields.discard_empty("model", "languages", "keywords")
     if fields.has("model"):
         name = fields.pop("model", "a name", is_text)
         settings, warnings = named(replace(settings, requested_model=None), name, meant)

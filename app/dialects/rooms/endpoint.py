@@ -219,9 +219,9 @@ def _track_options(request: Request) -> TrackOptions:
     Raises:
         RequestError: one is wrong.
     """
-    language, mpegts = request.query_params.get("language"), request.query_params.get("mpegts", "0")
-    code = None if language is None else code_of(language)
-    if language is not None and code not in NAMES:
+    language, mpegts = request.query_params.get("language"), request.query_params.get("mpegts") or "0"
+    code = code_of(language) if language else None
+    if language and code not in NAMES:
         raise RequestError(400, f"language: expected that of a translation, got {shorten(language)}", "language")
     ticks = read_integer(mpegts, 0, MAX_MPEGTS)
     if ticks is None:

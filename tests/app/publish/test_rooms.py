@@ -191,6 +191,7 @@ async def test_players_get_subtitles(serve: Serve, monkeypatch: pytest.MonkeyPat
     assert all(each.text.startswith("WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:9,LOCAL:00:00:00.000\n\n") for each in segments)
     whole = await get(server, "/captions/choir-7.vtt")
     assert (whole.text.count(said([1, 2])), whole.headers["content-type"]) == (1, "text/vtt; charset=utf-8")
+    assert (await get(server, "/captions/choir-7.vtt?language=&mpegts=")).text == whole.text
     assert (await get(server, "/captions/choir-7.vtt?language=de")).text == "WEBVTT\n\n"
     for path, status in (
         ("/captions/choir-7/900.vtt", 404),

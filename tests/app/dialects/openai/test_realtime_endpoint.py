@@ -73,6 +73,8 @@ async def test_every_way_to_say_what_is_wanted_is_understood(serve: Serve) -> No
         async with opened(server, query, additional_headers={"OpenAI-Organization": "o"}) as socket:
             assert (await told(socket))["type"] == "session.created"
             assert await transcribed(socket) == said([1, 2, 3])
+    async with opened(server, "?intent=&api-version=&model=") as socket:
+        assert "warnings" not in await told(socket)
     async with opened(server, "?intent=conversation&api-version=1&model=m") as socket:
         assert [warning["param"] for warning in (await told(socket))["warnings"]] == ["model", "intent", "api-version"]
     for names, is_older in (("realtime=v1", True), ("assistants=v2, realtime=v1", True), ("assistants=v2", False)):

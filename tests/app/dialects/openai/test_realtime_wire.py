@@ -131,10 +131,10 @@ def test_an_empty_text_is_no_object(name: str) -> None:
     assert after["session"]["audio"] == before["session"]["audio"]
 
 
-def test_an_empty_text_is_no_list_and_no_format() -> None:
+def test_an_empty_text_is_no_name_no_list_and_no_format() -> None:
     """Those in force stay."""
     talk = open_talk()
-    transcription = {"languages": ["en", "de"], "keywords": ["tutti"]}
+    transcription = {"model": "gpt-live-transcribe", "languages": ["en", "de"], "keywords": ["tutti"]}
     session = {"input_audio_format": "g711_alaw", "input_audio_transcription": transcription, "include": [WORDS]}
     (before,) = talk.say({"type": "transcription_session.update", "session": session})
     session = {"input_audio_format": "", "input_audio_transcription": dict.fromkeys(transcription, ""), "include": ""}
