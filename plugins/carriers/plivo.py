@@ -53,7 +53,7 @@ class Plivo(TrackStream):
             case "start":
                 items = (self._start(fields, nested(fields, "start")),)
             case "media":
-                self._open_tracks("media")
+                self._require_start("media")
                 items = self._timed_media(nested(fields, "media"))
             case "dtmf":
                 dtmf = nested(fields, "dtmf")

@@ -70,7 +70,7 @@ class Telnyx(TrackStream):
             case "start":
                 items = (self._start(fields, nested(fields, "start")),)
             case "media":
-                self._open_tracks("media")
+                self._require_start("media")
                 items = self._ordered_media(nested(fields, "media"))
             case "dtmf":
                 self._pass_on("dtmf", digit=nested(fields, "dtmf").get("digit"))

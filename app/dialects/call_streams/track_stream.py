@@ -55,22 +55,17 @@ class TrackStream(CallStream):
         self._sample_bytes = BYTES_PER_SAMPLE[audio.encoding]
         return command
 
-    def _open_tracks(self, what: str) -> TrackSync:
-        """The tracks of the call. Raises `WrongState` before its start, naming the message that came."""
-        self._require_start(what)
-        assert self._tracks
-        return self._tracks
-
     def _media(self, track: object, start_ms: int, data: bytes) -> Iterable[ClientMessage]:
-        """The audio that is complete with a chunk.
+        """The audio that is complete with a chunk of a call that has started.
 
         Args:
             track: whose audio it is. A call with one track need not name it.
             start_ms: where it begins, in milliseconds since the start of the call.
             data: whole samples.
         """
-        tracks, name = self._open_tracks("media"), self._track_name(track)
-        return (*_audio(tracks.add(name, start_ms, data)), *self._late_audio(tracks))
+        name = self._track_name(track)
+        assert self._tracks
+        return (*_audio(self._tracks.add(name, start_ms, data)), *self._late_audio(self._tracks))
 
     def _track_name(self, track: object) -> str:
         """The track of a chunk, which a call with one track need not name.

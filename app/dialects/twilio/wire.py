@@ -38,7 +38,7 @@ class Twilio(TrackStream):
             case "start":
                 items = (self._start(nested(fields, "start")),)
             case "media":
-                self._open_tracks("media")
+                self._require_start("media")
                 media = nested(fields, "media")
                 start_ms = whole_number(media, "timestamp", "milliseconds since the start")
                 items = self._media(media.get("track"), start_ms, payload(media))
