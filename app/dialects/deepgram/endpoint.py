@@ -138,8 +138,6 @@ async def grant_token(request: Request) -> Response:
         if service.access.client(key) is None:
             raise invalid_key()
         token_s = _token_s(await json_body(upload))
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_GONE)
     except (Refusal, RequestError) as error:
         await upload.discard(service.admission.drain_limit)
         return refusal_of(error).response(id_)

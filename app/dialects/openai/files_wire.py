@@ -303,7 +303,7 @@ def _endpointing(form: Form) -> commands.Endpointing:
     """The choices in `chunking_strategy`. Audio is always cut by voice activity, so `auto` changes nothing."""
     name = "chunking_strategy"
     strategy = form.nested(name)
-    if strategy is None or strategy in ("", "auto"):
+    if strategy in (None, "auto"):
         return FILE_ENDPOINTING
     if isinstance(strategy, str):
         raise bad_value(name, "auto or an object of type server_vad", strategy)

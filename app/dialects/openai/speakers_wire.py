@@ -57,8 +57,8 @@ def parse_known(form: Form, response_format: str) -> tuple[KnownSpeaker, ...]:
         expected = f"as many references as names, at most {MAX_KNOWN}"
         message = f"{REFERENCES}: expected {expected}, got {len(references)} for {len(names)} names"
         raise RequestError(400, message, REFERENCES)
-    if len(set(names)) != len(names) or not all(map(str.strip, names)):
-        raise bad_value(NAMES, "names that differ and are not empty", ", ".join(names))
+    if len(set(names)) != len(names):
+        raise bad_value(NAMES, "names that differ", ", ".join(names))
     return tuple(KnownSpeaker(name, _data(url)) for name, url in zip(names, references, strict=True))
 
 
@@ -70,8 +70,8 @@ def parse_channel_names(form: Form, response_format: str, known: Sequence[KnownS
     """
     names = form.texts(CHANNEL_NAMES)
     _require_format(CHANNEL_NAMES, names, response_format)
-    if names and (known or len(names) > MAX_CHANNELS or len(set(names)) != len(names) or not all(names)):
-        expected = f"at most {MAX_CHANNELS} names that differ and are not empty, without {NAMES}"
+    if names and (known or len(names) > MAX_CHANNELS or len(set(names)) != len(names)):
+        expected = f"at most {MAX_CHANNELS} names that differ, without {NAMES}"
         raise bad_value(CHANNEL_NAMES, expected, ", ".join(names))
     return names
 
