@@ -83,8 +83,6 @@ class Sampling:
 
     The penalty is `((5 + tokens) / 6) ** length_penalty`; for `None` it is the number of tokens, as in openai/whisper.
     """
-    seed: int = 0
-    """The same seed gives the same tokens, whichever windows share the batch."""
     compression_ratio_threshold: float = 2.4
     """A text that compresses better than this, or ends in a repetition, asks for the next temperature."""
     logprob_threshold: float = -1.0

@@ -6,15 +6,13 @@ Source: openai/whisper, whisper/transcribe.py, `decode_with_fallback`. One thing
 enough, the likeliest one counts instead of the last one, as in faster-whisper.
 """
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from tutti_server.engine.api import DecodeOptions, Sampling
 
 Output = TypeVar("Output")
-
-_SEED_STRIDE = 1_000_003
-"""Distance between the seeds of two requests. It is larger than any number of attempts, so that no seed comes twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +21,7 @@ class DecodingAttempt:
 
     temperature: float
     seed: int
+    """The same for the same attempt of a window, so that it gives the same tokens again after a failure."""
     has_previous_text: bool = True
     """Whether the prompt has the previous text and the hotwords."""
     searches: bool = False
@@ -55,7 +54,7 @@ class TemperatureFallback(Generic[Output]):
         self._has_text_to_drop = bool(options.previous_text or options.hotwords)
         self._has_previous_text = True
         self._temperature_index = 0
-        self._n_attempts = 0
+        self._seeds = itertools.count()
         self._of_temperature: list[tuple[Outcome, Output]] = []
         """The outputs at the current temperature."""
         self._all: list[tuple[Outcome, Output]] = []
@@ -106,11 +105,9 @@ class TemperatureFallback(Generic[Output]):
 
     def _next_attempt(self) -> DecodingAttempt:
         sampling = self._sampling
-        seed = sampling.seed * _SEED_STRIDE + self._n_attempts
-        self._n_attempts += 1
         temperature = sampling.temperatures[self._temperature_index]
         searches = temperature == 0 and sampling.beam_size > 1 and sampling.sure_logprob is None
-        return DecodingAttempt(temperature, seed, self._has_previous_text, searches)
+        return DecodingAttempt(temperature, next(self._seeds), self._has_previous_text, searches)
 
     def _likeliest(self, outputs: list[tuple[Outcome, Output]]) -> tuple[Outcome, Output]:
         # A repetition was cut to its first round, which is better than what high temperatures give.

@@ -109,7 +109,7 @@ async def test_beams_and_greedy_rows_share_a_batch(random_runner: Runner) -> Non
         DecodeOptions(language=language, max_tokens=25, sampling=Sampling(beam_size=3)),
         DecodeOptions(language=language, max_tokens=30),
         DecodeOptions(language=language, max_tokens=14, timestamps=False, sampling=Sampling(beam_size=2, patience=2.0)),
-        DecodeOptions(language=language, max_tokens=20, sampling=Sampling(temperatures=(0.7,), seed=3)),
+        DecodeOptions(language=language, max_tokens=20, sampling=Sampling(temperatures=(0.7,))),
         DecodeOptions(language=language, max_tokens=12, hotwords=("other",)),
     ]
     windows = [(noise(seed, 30_000 * (1 + seed)), each) for seed, each in enumerate(options)]
@@ -123,7 +123,7 @@ async def test_beams_and_greedy_rows_share_a_batch(random_runner: Runner) -> Non
 async def test_a_search_that_is_doubtful_is_followed_by_temperatures(random_runner: Runner) -> None:
     """Above temperature 0 tokens are drawn as without beams; what the beams found counts if nothing is likelier."""
     audio, language = noise(4), language_of(random_runner)
-    drawn = Sampling(temperatures=(0.0, 0.5), seed=1, logprob_threshold=1e9, no_speech_threshold=2.0)
+    drawn = Sampling(temperatures=(0.0, 0.5), logprob_threshold=1e9, no_speech_threshold=2.0)
     options = DecodeOptions(language=language, max_tokens=12, sampling=drawn)
     searched = replace(options, sampling=replace(drawn, beam_size=3))
     alone = replace(options, sampling=Sampling(beam_size=3))

@@ -62,11 +62,11 @@ ALWAYS_GOOD = Sampling(no_speech_threshold=-1.0, logprob_threshold=1e9)
 """The first attempt counts, whatever it gives."""
 GREEDY = (
     Sampling(),
-    Sampling(seed=7, best_of=5),
-    replace(ALWAYS_GOOD, temperatures=(0.0, 0.4, 1.0), seed=3),
+    Sampling(best_of=5),
+    replace(ALWAYS_GOOD, temperatures=(0.0, 0.4, 1.0)),
     replace(ALWAYS_GOOD, temperatures=(0.0, 0.8), best_of=3),
     # So cold that no random number outweighs a difference in logits.
-    Sampling(temperatures=(1e-6,), seed=5),
+    Sampling(temperatures=(1e-6,)),
     replace(ALWAYS_GOOD, temperatures=(1e-6, 1.0), best_of=2),
 )
 """Settings that leave the outcome greedy."""

@@ -64,7 +64,7 @@ async def test_options_mix_on_the_gpu() -> None:
     config = EngineConfig(
         model=SMALL_MODEL, device="cuda", dtype="float32", n_slots=16, max_encode_batch=16, max_wait_ms=50
     )
-    random_sampling = Sampling(temperatures=(0.8,), best_of=2, seed=3)
+    random_sampling = Sampling(temperatures=(0.8,), best_of=2)
     options = [
         DecodeOptions(language="en"),
         DecodeOptions(),

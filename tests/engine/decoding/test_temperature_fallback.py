@@ -74,13 +74,6 @@ def test_best_of_takes_the_likeliest_output_of_a_temperature() -> None:
     assert len({attempt.seed for attempt in attempts}) == 4
 
 
-def test_seeds_tell_requests_apart() -> None:
-    """The same seed gives the same attempts."""
-    first, again, other = (run(sampling(seed=seed), DOUBTFUL, GOOD)[1] for seed in (1, 1, 2))
-    assert first == again
-    assert not {attempt.seed for attempt in first} & {attempt.seed for attempt in other}
-
-
 def test_a_repetition_is_decoded_once_more_without_the_previous_text() -> None:
     """At the same temperature, and only where no event was handed out."""
     options = DecodeOptions(previous_text="la la la")
