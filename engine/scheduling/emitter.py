@@ -30,10 +30,12 @@ class EventEmitter:
         return requests
 
     def put(self, request: Request, item: Item) -> None:
-        """Add an item, which the next `flush` or `emit` delivers.
+        """Add an item, which the next `flush` or `emit` delivers, unless the request was cancelled.
 
         An event that the request had before a failure is left out. A request whose events differ from those ends.
         """
+        if request.is_cancelled:
+            return
         if isinstance(item, EngineError):
             self._items.append((request, item))
             return

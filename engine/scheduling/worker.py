@@ -400,8 +400,7 @@ class Worker:
         waiting = self.queue.drain(failure)
         in_hand = (*self._emitter.forget_finished(), *self._sequences.requests, *self._suspects)
         for request in dict.fromkeys(each.caller for each in (*in_hand, *waiting)):
-            if not request.is_cancelled:
-                self._emitter.put(request, self.queue.closed_error())
+            self._emitter.put(request, self.queue.closed_error())
         self._emitter.flush()
         # Releasing comes last, since it may be what failed: no caller may have to wait for it.
         with suppress(Exception):

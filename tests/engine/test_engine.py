@@ -290,6 +290,27 @@ async def test_segments_that_were_sent_before_a_failure_are_not_sent_again(small
     assert kinds(events) == [StartedEvent, SegmentEvent, DoneEvent] and not failures
 
 
+async def test_a_window_that_is_decoded_differently_after_a_failure_ends_with_one_error(
+    small_checkpoint: Checkpoint,
+) -> None:
+    """What was sent is not taken back, and nothing follows the error."""
+    tokenizer = small_checkpoint.tokenizer
+    first = tokenizer.first_timestamp
+    failures, received = [MemoryError("no memory")], asyncio.Queue[Any]()
+
+    def decode(_: Samples) -> Iterator[int]:
+        if failures:
+            yield from (first, *tokenizer.encode(" good morning"), first + 25)
+            raise failures.pop()
+        yield from (first, *tokenizer.encode(" good evening"), *repeat(tokenizer.eot, 9))
+
+    async with start_engine(FakeRunner(small_checkpoint, decode)) as engine:
+        engine.begin(window(), received.put_nowait)
+        assert kinds([await received.get() for _ in range(3)]) == [StartedEvent, SegmentEvent, EngineFailed]
+        await let_pass(engine)
+    assert received.empty()
+
+
 async def test_only_the_window_that_makes_steps_fail_fails(
     small_checkpoint: Checkpoint, good_morning: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
