@@ -204,21 +204,6 @@ class Reference:
         return features
 
     @torch.inference_mode()
-    def greedy(
-        self,
-        samples: NDArray[np.float32],
-        control: Sequence[int],
-        *,
-        max_tokens: int,
-        timestamps: bool,
-        prefix: Sequence[int] = (),
-    ) -> list[int]:
-        """The tokens of `decode`."""
-        return self.decode(
-            self.states(samples), control, max_tokens=max_tokens, timestamps=timestamps, prefix=prefix
-        ).tokens
-
-    @torch.inference_mode()
     def token_starts_s(
         self,
         samples: NDArray[np.float32],

@@ -52,7 +52,8 @@ def expected(
         hotwords=options.hotwords,
     )
     limit = max_output_tokens(runner.checkpoint, options, len(control))
-    return reference.greedy(samples, control, max_tokens=limit, timestamps=options.timestamps, prefix=options.prefix)
+    states, timestamps = reference.states(samples), options.timestamps
+    return reference.decode(states, control, max_tokens=limit, timestamps=timestamps, prefix=options.prefix).tokens
 
 
 @pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
