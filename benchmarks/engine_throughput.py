@@ -211,8 +211,8 @@ def time_stages(runner: "Runner", work: Work) -> list[tuple[str, int, float]]:
             encode_ms = median_ms(partial(runner.encode, [window] * len(part), part))
         if size <= MAX_ENCODED:
             found.append(("encode", size, encode_ms))
-        prompts, draws = [Prompt(tokens=(token,) * 4, sot_index=0, n_prefix=0)] * size, [Draw()] * size
-        prefill = partial(_prefill, runner, slots, prompts, [False] * size, draws)
+        prompt = Prompt(tokens=(token,) * 4, sot_index=0, with_timestamps=False)
+        prefill = partial(_prefill, runner, slots, [prompt] * size, [Draw()] * size)
         found.append(("prefill", size, median_ms(prefill)))
         found.append(("step", size, median_ms(lambda: [runner.collect(runner.launch()) for _ in range(10)]) / 10))
         found.append(("steps ahead", size, median_ms(lambda: _collected(runner, 10)) / 10))

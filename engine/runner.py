@@ -252,7 +252,7 @@ class Runner:
         window_s = shortest_s(encode, n_calls, max_s) / n_windows / self.encode_share(len(silence), False)
         prompt = Prompt(tokens=(self.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
         n = len(slots)
-        self.collect_prefill(self.launch_prefill(slots, [prompt] * n, [True] * n, [Draw()] * n))
+        self.collect_prefill(self.launch_prefill(slots, [prompt] * n, [Draw()] * n))
         step_s = self._choose_step_threads() if is_cpu else self._shortest_step_s()
         if self._device_beams and n > 1:
             self._search_once(slots[:2], prompt)
@@ -275,7 +275,7 @@ class Runner:
         """Run a step of a search, whose kernels nothing else runs, in slots of which the first holds a window."""
         options, eot = Sampling(beam_size=len(slots)), self.checkpoint.tokenizer.eot
         search = self.search_type(options, eot=eot, max_tokens=2, slots=slots)
-        self.collect_prefill(self.launch_prefill(slots[:1], [prompt], [True], [Draw(search=search)]))
+        self.collect_prefill(self.launch_prefill(slots[:1], [prompt], [Draw(search=search)]))
         self.collect(self.launch())
 
     def _shortest_step_s(self) -> float:
@@ -403,13 +403,7 @@ class Runner:
         ]
 
     @torch.inference_mode()
-    def launch_prefill(
-        self,
-        slots: Sequence[int],
-        prompts: Sequence[Prompt],
-        with_timestamps: Sequence[bool],
-        draws: Sequence[Draw],
-    ) -> LaunchedPrefill:
+    def launch_prefill(self, slots: Sequence[int], prompts: Sequence[Prompt], draws: Sequence[Draw]) -> LaunchedPrefill:
         """Run the prompts of encoded slots in one call, with their draft tokens, and set the slots running.
 
         One token is sampled after each prompt, and one after each of its draft tokens; `_accept_drafts` says which of
@@ -432,8 +426,8 @@ class Runner:
             [token for prompt in prompts for token in (*prompt.draft, 0)],
         )
         state = self.states.rules_after(
+            [prompts[row] for row, _ in places],
             [prompts[row].prefix + prompts[row].draft[:n_drafted] for row, n_drafted in places],
-            [with_timestamps[row] for row, _ in places],
         )
         logits = self._forward.logits(hidden[rows, positions])
         no_speech_probs = self._no_speech_probs(hidden, prompts)
@@ -451,7 +445,7 @@ class Runner:
             results = self._transfer.start_copy_to_host(torch.cat([sampled.flatten(), no_speech_probs])[None])
             if self._device_beams and self.states.searches:
                 begun = {slot: self.states.searches[slot] for slot in slots if slot in self.states.searches}
-                found = self._device_beams.begin(slots, prompts, with_timestamps, logits[starts[1]], are_ruled=False)
+                found = self._device_beams.begin(slots, prompts, logits[starts[1]], are_ruled=False)
         else:
             if cuda and is_plain:
                 columns = [*cuda.sampler.sample_apart(logits, state)]
@@ -460,8 +454,8 @@ class Runner:
             if weights is not None:
                 columns.append(self.states.attention_peaks(weights[rows, :, positions], owners))
             if self.states.searches:
-                self._begin_searches(slots, prompts, with_timestamps, logits, starts[1], columns)
-            results = self._start_on_host(slots, prompts, with_timestamps, columns, no_speech_probs)
+                self._begin_searches(slots, prompts, logits, starts[1], columns)
+            results = self._start_on_host(slots, prompts, columns, no_speech_probs)
         return LaunchedPrefill(tuple(slots), tuple(prompts), results, begun, found)
 
     def collect_prefill(self, launched: LaunchedPrefill) -> list[Prefilled]:
@@ -591,7 +585,6 @@ class Runner:
         self,
         slots: Sequence[int],
         prompts: Sequence[Prompt],
-        with_timestamps: Sequence[bool],
         logits: Tensor,
         first: Tensor,
         columns: Sequence[Tensor],
@@ -607,7 +600,7 @@ class Runner:
             self._beams.begin(slots, prompts, logits[first], peaks)
             return
         are_ruled = not self.states.are_plain
-        found = self._device_beams.begin(slots, prompts, with_timestamps, logits[first], are_ruled=are_ruled)
+        found = self._device_beams.begin(slots, prompts, logits[first], are_ruled=are_ruled)
         if found:
             begun = {slot: self.states.searches[slot] for slot in slots if slot in self.states.searches}
             peaks_s = {
@@ -622,7 +615,6 @@ class Runner:
         self,
         slots: Sequence[int],
         prompts: Sequence[Prompt],
-        with_timestamps: Sequence[bool],
         columns: Sequence[Tensor],
         no_speech_probs: Tensor,
     ) -> list[Prefilled]:
@@ -646,7 +638,6 @@ class Runner:
         self.states.set_running(
             [slot for _, slot, _ in starts],
             [prompts[row] for row, _, _ in starts],
-            [with_timestamps[row] for row, _, _ in starts],
             [tokens for _, _, tokens in starts],
         )
         return prefilled

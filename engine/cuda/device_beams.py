@@ -37,7 +37,6 @@ class DeviceBeams:
         self,
         slots: Sequence[int],
         prompts: Sequence[Prompt],
-        with_timestamps: Sequence[bool],
         logits: Tensor,
         *,
         are_ruled: bool,
@@ -47,7 +46,6 @@ class DeviceBeams:
         Args:
             slots: the slots of the prefill. Those without a search stay as they are.
             prompts: the prompt of each slot.
-            with_timestamps: whether each prompt lets the model mark times.
             logits: `(slots, vocab_size)`, after each prompt.
             are_ruled: whether the rules have been applied to them.
 
@@ -57,7 +55,7 @@ class DeviceBeams:
         rows = [row for row, slot in enumerate(slots) if slot in self._states.searches]
         if not rows:
             return None
-        searches = [self._states.searches[slots[row]] for row in rows]
+        searches, own_prompts = [self._states.searches[slots[row]] for row in rows], [prompts[row] for row in rows]
         device = logits.device
         owners, on_device = to_device([[search.slots[0] for search in searches], rows], device)
         own_logits, tensors = logits[on_device], self._tensors
@@ -65,22 +63,18 @@ class DeviceBeams:
         if are_ruled:
             self._find(owners, own_logits, max(n_wanted))
         else:
-            state = self._states.rules_after(
-                [prompts[row].prefix for row in rows], [with_timestamps[row] for row in rows]
-            )
+            state = self._states.rules_after(own_prompts, [prompt.prefix for prompt in own_prompts])
             found = self._sampler.find_candidates(own_logits, state, n_wanted)
             tensors.logprobs[owners], tensors.next_tokens[owners] = found.logprobs, found.tokens
         for search in searches:
             owner, *others = search.slots
             self._cache.lend(owner, others)
         members = _members(searches, device)
-        own = self._set(searches, [prompts[row] for row in rows], [with_timestamps[row] for row in rows])
+        own = self._set(searches, own_prompts)
         copy_tokens(self._cache.self_attention, members, tensors, self._states.positions)
         return self._decide(members, own)
 
-    def _set(
-        self, searches: Sequence[BeamSearch], prompts: Sequence[Prompt], with_timestamps: Sequence[bool]
-    ) -> Tensor:
+    def _set(self, searches: Sequence[BeamSearch], prompts: Sequence[Prompt]) -> Tensor:
         """Set what the device knows of searches before the first decision, and return the slots of their beams."""
         states, tensors = self._states, self._tensors
         slots = [slot for search in searches for slot in search.slots]
@@ -115,8 +109,7 @@ class DeviceBeams:
         tensors.n_ended[rows] = 0
         tensors.is_over[rows] = 0
         tensors.common[rows] = 0
-        marks = [mark for search, mark in zip(searches, with_timestamps, strict=True) for _ in search.slots]
-        states.rule_state.store(rows, states.rules_after([prompt.prefix for prompt in prompt_of], marks))
+        states.rule_state.store(rows, states.rules_after(prompt_of, [prompt.prefix for prompt in prompt_of]))
         states.running.update(zip(slots, begins, strict=True))
         return rows
 

@@ -25,6 +25,8 @@ class Prompt:
     """The position of `<|startoftranscript|>`: its output holds the no-speech probability."""
     n_prefix: int = 0
     """The number of tokens, at the end, that are the forced prefix."""
+    with_timestamps: bool = True
+    """Whether it lets the model mark times."""
     hotwords: tuple[tuple[int, ...], ...] = ()
     """The tokens of each hotword, as it is written inside a sentence."""
     draft: tuple[int, ...] = ()
@@ -73,7 +75,11 @@ def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str |
         tokens.append(tokenizer.no_timestamps)
     hotwords = tuple(tuple(tokenizer.encode(" " + hotword.strip())) for hotword in options.hotwords)
     return Prompt(
-        tokens=(*tokens, *options.prefix), sot_index=sot_index, n_prefix=len(options.prefix), hotwords=hotwords
+        tokens=(*tokens, *options.prefix),
+        sot_index=sot_index,
+        n_prefix=len(options.prefix),
+        with_timestamps=options.timestamps,
+        hotwords=hotwords,
     )
 
 

@@ -97,17 +97,16 @@ class SlotStates:
         self,
         slots: Sequence[int],
         prompts: Sequence[Prompt],
-        with_timestamps: Sequence[bool],
         new_tokens: Sequence[tuple[int, ...]],
     ) -> None:
         """Let slots run from the tokens that were sampled after their prompts, at least one for each."""
         positions = [len(prompt.tokens) + len(new) - 1 for prompt, new in zip(prompts, new_tokens, strict=True)]
         written = [prompt.prefix + new for prompt, new in zip(prompts, new_tokens, strict=True)]
-        device = self.tokens.device
-        rows, last, on_device = to_device([list(slots), [new[-1] for new in new_tokens], positions], device)
+        last_tokens = [new[-1] for new in new_tokens]
+        rows, last, on_device = to_device([list(slots), last_tokens, positions], self.tokens.device)
         self.tokens[rows] = last
         self.positions[rows] = on_device
-        self.rule_state.store(rows, RuleState.begin(written, with_timestamps, self.first_timestamp, device))
+        self.rule_state.store(rows, self.rules_after(prompts, written))
         self.hotwords.after(rows, last)
         self.running.update(zip(slots, positions, strict=True))
 
@@ -147,13 +146,9 @@ class SlotStates:
         self.hotwords.end(slot)
         self.sampler.end(slot)
 
-    def rules_after(self, written: Sequence[tuple[int, ...]], with_timestamps: Sequence[bool]) -> RuleState:
-        """Return what the rules know of rows that are no slots.
-
-        Args:
-            written: the tokens that count as sampled before each row.
-            with_timestamps: whether each row's prompt lets the model mark times.
-        """
+    def rules_after(self, prompts: Sequence[Prompt], written: Sequence[tuple[int, ...]]) -> RuleState:
+        """Return what the rules know of rows, from their prompts and the tokens that count as sampled before each."""
+        with_timestamps = [prompt.with_timestamps for prompt in prompts]
         return RuleState.begin(written, with_timestamps, self.first_timestamp, self.tokens.device)
 
     def sample_apart(self, rows: Rows, slots: Sequence[int], state: RuleState, logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -171,9 +171,7 @@ class RunningSequences:
             self._build_prompt(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)
         ]
         draws = [self._draw(request, self._beams[slot]) for slot, request in requests.items()]
-        launched = self._runner.launch_prefill(
-            list(requests), prompts, [request.window.options.timestamps for request in requests.values()], draws
-        )
+        launched = self._runner.launch_prefill(list(requests), prompts, draws)
         if self._runner.n_ahead and not self._in_flight:
             # The device goes on while the host waits for the first tokens and makes texts of them.
             self._launch()

@@ -138,13 +138,7 @@ class FakeRunner:
     ) -> list[dict[str, float]]:
         return [{"en": 0.75, "de": 0.25} for _ in slots]
 
-    def launch_prefill(
-        self,
-        slots: Sequence[int],
-        prompts: Sequence[Prompt],
-        with_timestamps: Sequence[bool],
-        draws: Sequence[Draw],
-    ) -> list[Prefilled]:
+    def launch_prefill(self, slots: Sequence[int], prompts: Sequence[Prompt], draws: Sequence[Draw]) -> list[Prefilled]:
         self._enter("prefill")
         self.prefilled += zip(prompts, draws, strict=True)
         self.prefill_sizes.append(len(prompts))

@@ -74,7 +74,7 @@ def test_reused_slot_remembers_nothing(random_runner: Runner) -> None:
 
     def decode(slot: int, seed: int, n_steps: int) -> list[int]:
         runner.encode([noise(seed)], [slot])
-        tokens = [prefill(runner, [slot], [prompt], [True], [Draw()])[0].tokens[0].token]
+        tokens = [prefill(runner, [slot], [prompt], [Draw()])[0].tokens[0].token]
         return tokens + [runner.collect(runner.launch())[slot].token for _ in range(n_steps)]
 
     first, second, third = (runner.slots.allocate() for _ in range(3))
@@ -99,11 +99,11 @@ def test_rows_that_no_window_uses_do_no_harm(tmp_path: Path) -> None:
     prompt = Prompt(tokens=(runner.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
     idle, used = runner.slots.allocate(), runner.slots.allocate()
     runner.encode([noise(0), noise(1)], [idle, used])
-    prefill(runner, [idle, used], [prompt] * 2, [True] * 2, [Draw()] * 2)
+    prefill(runner, [idle, used], [prompt] * 2, [Draw()] * 2)
     runner.release(idle)
     for _ in range(2 * runner.checkpoint.model.max_target_positions // 3):
         runner.collect(runner.launch())
-    prefill(runner, [used], [prompt], [True], [Draw()])
+    prefill(runner, [used], [prompt], [Draw()])
     for _ in range(2 * runner.checkpoint.model.max_target_positions // 3):
         assert np.isfinite(runner.collect(runner.launch())[used].logprob)
     runner.release(used)
@@ -124,13 +124,13 @@ def test_bfloat16_decodes_the_same_words(small_checkpoint: Checkpoint, small_run
     prompt = Prompt(
         tokens=(tokenizer.sot, tokenizer.languages["en"], tokenizer.transcribe, tokenizer.no_timestamps),
         sot_index=0,
-        n_prefix=0,
+        with_timestamps=False,
     )
     texts = []
     for runner in (small_runner, Runner(small_checkpoint, EngineConfig(n_slots=1, device="cpu", dtype="bfloat16"))):
         slot = runner.slots.allocate()
         runner.encode([audio], [slot])
-        tokens = [prefill(runner, [slot], [prompt], [False], [Draw()])[0].tokens[0].token]
+        tokens = [prefill(runner, [slot], [prompt], [Draw()])[0].tokens[0].token]
         while tokens[-1] != tokenizer.eot:
             tokens.append(runner.collect(runner.launch())[slot].token)
         runner.release(slot)

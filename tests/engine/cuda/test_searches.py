@@ -5,7 +5,7 @@ Steps are launched ahead, and slots are given to other windows meanwhile. Withou
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -116,12 +116,12 @@ class Scheduler:
                 )
             begun[slots[0]] = Running(case, slots, search)
             tokens = (tokenizer.sot, *case.prefix)
-            prompts.append(Prompt(tokens=tokens, sot_index=0, n_prefix=len(case.prefix), hotwords=case.hotwords))
+            prompt = Prompt(tokens=tokens, sot_index=0, n_prefix=len(case.prefix), with_timestamps=case.has_times)
+            prompts.append(replace(prompt, hotwords=case.hotwords))
             draws.append(Draw(case.temperature, case.seed, 16_000 if case.listens else 0, search))
         self.running |= begun
         self.runner.encode([noise(case.seed, 16_000) for case in cases], list(begun), [True] * len(begun))
-        with_timestamps = [case.has_times for case in cases]
-        launched = self.runner.launch_prefill(list(begun), prompts, with_timestamps, draws)
+        launched = self.runner.launch_prefill(list(begun), prompts, draws)
         if self.n_ahead and not self.in_flight:
             self.launch()
         for own, prefilled in zip(begun.values(), self.runner.collect_prefill(launched), strict=True):

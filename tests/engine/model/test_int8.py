@@ -114,13 +114,13 @@ def test_windows_decode_alone_as_together(tmp_path: Path, monkeypatch: pytest.Mo
     assert runner.dtype == "int8" and runner.cache.dtype == torch.float32
     in_bfloat16 = part is Int8Part.DECODER or has_bfloat16()
     assert runner.model.encoder.conv1.weight.dtype == (torch.bfloat16 if in_bfloat16 else torch.float32)
-    prompt = Prompt(tokens=(checkpoint.tokenizer.sot,) * 3, sot_index=0, n_prefix=0)
+    prompt = Prompt(tokens=(checkpoint.tokenizer.sot,) * 3, sot_index=0, with_timestamps=False)
     clips = [noise(seed, n_samples) for seed, n_samples in enumerate((16_000, 40_000, 40_000, 60_000))]
     slots = [runner.slots.allocate() for _ in clips]
 
     def decode(some: list[int]) -> list[tuple[list[int], list[float], torch.Tensor]]:
         runner.encode([clips[slot] for slot in some], some, [True] * len(some))
-        prefilled = prefill(runner, some, [prompt] * len(some), [False] * len(some), [Draw()] * len(some))
+        prefilled = prefill(runner, some, [prompt] * len(some), [Draw()] * len(some))
         steps = [runner.collect(runner.launch()) for _ in range(5)]
         for slot in some:
             runner.end_decoding(slot)

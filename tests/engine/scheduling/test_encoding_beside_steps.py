@@ -121,7 +121,7 @@ def test_steps_beside_the_encoder_change_no_token(random_runner: Runner) -> None
 
     def begin() -> None:
         runner.encode([noise(1)], [slot])
-        prefill(runner, [slot], [prompt], [True], [Draw()])
+        prefill(runner, [slot], [prompt], [Draw()])
 
     begin()
     alone = tokens_of(runner, slot, 20)
@@ -130,10 +130,10 @@ def test_steps_beside_the_encoder_change_no_token(random_runner: Runner) -> None
     beside = tokens_of(runner, slot, 20)
     runner.finish_encoding()
     assert beside == alone
-    prefill(runner, [lower], [prompt], [True], [Draw()])
+    prefill(runner, [lower], [prompt], [Draw()])
     written = tokens_of(runner, lower, 10)
     runner.encode([noise(2)], [lower])
-    prefill(runner, [lower], [prompt], [True], [Draw()])
+    prefill(runner, [lower], [prompt], [Draw()])
     assert tokens_of(runner, lower, 10) == written
     runner.release(lower)
     runner.release(slot)
