@@ -67,7 +67,7 @@ def token_times_s(weights: Floats, sounding: States) -> tuple[tuple[float, ...],
         sounding: the states that the tokens are aligned with, as `sounding_states` gives them.
     """
     mean = median_filtered(normalised(weights[..., sounding])).mean(axis=0)
-    starts = sounding[start_states(mean[None])[0]]
+    starts = sounding[start_states(mean)]
     is_last = np.append(np.diff(sounding) > 1, True)
     from_s = (sounding[np.append(True, is_last[:-1])] * STATE_S).round(2)
     until_s = ((sounding[is_last] + 1) * STATE_S).round(2)
@@ -136,55 +136,41 @@ def _is_tone(samples: Floats) -> bool:
 
 
 def start_states(weights: Floats) -> NDArray[np.int64]:
-    """Return the encoder state at which each token begins, on the best path through its matrix.
+    """Return the encoder state at which each token begins, on the best path through a matrix.
 
     The path goes from the first token and state to the last token and state. Of all such paths it has the largest sum
     of weights.
 
     Args:
-        weights: `(sets, tokens, states)`.
-
-    Returns:
-        `(sets, tokens)` indices of encoder states.
+        weights: `(tokens, states)`.
 
     Source: openai/whisper, whisper/timing.py, `dtw_cpu` and `backtrace`. Here the matrix is filled token by token. A
     path that enters a token's row at one state and stays in it up to another gathers a difference of two running sums,
     so the best entries for all states are one running maximum. Sums are of whole numbers: sums of floats would depend
     on their order, and decide between equal paths by chance.
     """
-    n_sets, n_tokens, n_states = weights.shape
+    n_tokens, n_states = weights.shape
     whole = np.rint(weights.astype(np.float64) * WHOLE_PER_WEIGHT).astype(np.int64)
     states = np.arange(n_states)
-    entries = np.zeros((n_tokens, n_sets, n_states), np.int64)
-    came_with_state = np.zeros((n_tokens, n_sets, n_states), np.bool_)
-    best = whole[:, 0].cumsum(-1)
+    # Where the best path that leaves a token's row at a state has entered the row; and whether a path that enters it at
+    # a state was one state before in the row of the token before, and not in the same state.
+    entries = np.zeros(weights.shape, np.int64)
+    came_with_state = np.zeros(weights.shape, np.bool_)
+    best = whole[0].cumsum()
     for token in range(1, n_tokens):
-        from_both = np.concatenate((np.full((n_sets, 1), UNREACHABLE), best[:, :-1]), axis=-1)
+        from_both = np.append(UNREACHABLE, best[:-1])
         came_with_state[token] = from_both >= best
-        sums = whole[:, token].cumsum(-1)
-        at_entry = np.maximum(from_both, best) - sums + whole[:, token]
-        highest = np.maximum.accumulate(at_entry, axis=-1)
-        is_higher = at_entry[:, 1:] > highest[:, :-1]
-        entries[token, :, 1:] = np.maximum.accumulate(np.where(is_higher, states[1:], 0), axis=-1)
+        sums = whole[token].cumsum()
+        at_entry = np.maximum(from_both, best) - sums + whole[token]
+        highest = np.maximum.accumulate(at_entry)
+        is_higher = at_entry[1:] > highest[:-1]
+        entries[token, 1:] = np.maximum.accumulate(np.where(is_higher, states[1:], 0))
         best = highest + sums
-    return _first_states(entries, came_with_state)
-
-
-def _first_states(entries: NDArray[np.int64], came_with_state: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Follow the best paths of all sets back, from the last token and state to the first.
-
-    Args:
-        entries: `(tokens, sets, states)`: where the best path that leaves a token's row at a state has entered the row.
-        came_with_state: of the same shape: whether a path that enters the row at a state was one state before in the
-            row of the token before, and not in the same state.
-    """
-    n_tokens, n_sets, n_states = entries.shape
-    sets = np.arange(n_sets)
-    starts = np.zeros((n_sets, n_tokens), np.int64)
-    last = np.full(n_sets, n_states - 1)
+    starts = np.zeros(n_tokens, np.int64)
+    last = n_states - 1
     for token in range(n_tokens - 1, 0, -1):
-        starts[:, token] = entries[token, sets, last]
-        last = starts[:, token] - came_with_state[token, sets, starts[:, token]]
+        starts[token] = entries[token, last]
+        last = starts[token] - came_with_state[token, starts[token]]
     return starts
 
 
