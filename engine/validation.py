@@ -23,7 +23,7 @@ from tutti_server.engine.api import (
     Window,
 )
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
-from tutti_server.engine.decoding.prompt import build_prompt, max_output_tokens
+from tutti_server.engine.decoding.prompt import max_output_tokens
 from tutti_server.engine.errors import InvalidWindow
 
 MAX_AMPLITUDE = 1024.0
@@ -127,9 +127,7 @@ def _check_prefix(options: DecodeOptions, checkpoint: Checkpoint) -> int:
         for token in tokens:
             if not 0 <= token < vocab_size or token == tokenizer.eot:
                 raise InvalidWindow(name, f"token ids below {vocab_size}, without the end token", token)
-    # The language does not matter here: the token of every language takes one position.
-    prompt = build_prompt(checkpoint, options, next(iter(checkpoint.generation.languages), None))
-    limit = max_output_tokens(checkpoint, options, len(prompt.tokens) - prompt.n_prefix)
+    limit = max_output_tokens(checkpoint, options)
     if len(options.prefix) >= limit:
         expected = f"fewer than {limit} tokens, the most that may be decoded"
         raise InvalidWindow("prefix", expected, f"{len(options.prefix)} tokens")

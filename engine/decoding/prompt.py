@@ -83,11 +83,13 @@ def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str |
     )
 
 
-def max_output_tokens(checkpoint: Checkpoint, options: DecodeOptions, n_control: int) -> int:
-    """Return the most tokens that a window may decode to, forced prefix included, after `n_control` control tokens.
+def max_output_tokens(checkpoint: Checkpoint, options: DecodeOptions) -> int:
+    """Return the most tokens that a window may decode to, forced prefix included.
 
-    That is half of the positions, as in the reference (openai/whisper, whisper/decoding.py, `sample_len`).
+    That is half of the positions, as `sample_len` in openai/whisper, whisper/decoding.py, or what the prompt leaves.
     """
+    # The language does not matter here: the token of every language takes one position.
+    prompt = build_prompt(checkpoint, options, next(iter(checkpoint.generation.languages), None))
     positions = checkpoint.model.max_target_positions
-    limit = min(positions // 2, positions - n_control)
+    limit = min(positions // 2, positions - len(prompt.control))
     return limit if options.max_tokens is None else min(limit, options.max_tokens)

@@ -14,8 +14,10 @@ from tutti_server.engine.api import (
     Window,
     WindowTiming,
 )
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.decoding.beam_search import BeamSearch
 from tutti_server.engine.decoding.language import choose_language
+from tutti_server.engine.decoding.prompt import max_output_tokens
 from tutti_server.engine.decoding.temperature_fallback import TemperatureFallback
 from tutti_server.engine.decoding.transcript import TokenTranscript
 from tutti_server.engine.errors import EngineError
@@ -189,18 +191,18 @@ class TranslationRequest(Request):
     """The request for the text."""
 
     @classmethod
-    def after(cls, source: Request, max_tokens: Callable[[DecodeOptions], int], now_s: float) -> "TranslationRequest":
+    def after(cls, source: Request, checkpoint: Checkpoint, now_s: float) -> "TranslationRequest":
         """Return the request that translates the window of `source`.
 
         Args:
             source: the request for the text, whose language is known.
-            max_tokens: returns the most tokens that a window with these options may decode to.
+            checkpoint: that of the model.
             now_s: the time in seconds of the monotonic clock.
         """
         options = DecodeOptions(task="translate", language=source.language, sampling=source.window.options.sampling)
         return cls(
             window=replace(source.window, options=options),
-            max_tokens=max_tokens(options),
+            max_tokens=max_output_tokens(checkpoint, options),
             put=source.put,
             reached=Milestones(now_s, now_s, now_s, now_s),
             source=source,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tutti_server.engine.api import DecodeOptions, EngineEvent, SegmentEvent, is_punctuation
 from tutti_server.engine.decoding.beam_search import SampledToken
-from tutti_server.engine.decoding.prompt import Prompt, build_prompt, max_output_tokens
+from tutti_server.engine.decoding.prompt import Prompt, build_prompt
 from tutti_server.engine.decoding.repetition import repeated_tokens
 from tutti_server.engine.decoding.sampling import Draw
 from tutti_server.engine.decoding.temperature_fallback import DecodingAttempt
@@ -307,7 +307,7 @@ class RunningSequences:
             output.translation = self._decide_translation(request, output)
         if output.translation is Translation.FOLLOWS:
             self._runner.end_decoding(slot)
-            translation = TranslationRequest.after(request, self._max_tokens, time.monotonic())
+            translation = TranslationRequest.after(request, self._runner.checkpoint, time.monotonic())
             self._running[slot] = self._to_translate[slot] = translation
         else:
             self._release(slot)
@@ -319,10 +319,6 @@ class RunningSequences:
             return Translation.NONE
         is_busy = request.queued_s > MAX_QUEUED_S or self._runner.slots.n_free < self._n_reserved_slots
         return Translation.DROPPED if is_busy else Translation.FOLLOWS
-
-    def _max_tokens(self, options: DecodeOptions) -> int:
-        checkpoint = self._runner.checkpoint
-        return max_output_tokens(checkpoint, options, len(build_prompt(checkpoint, options, options.language).control))
 
     def _publish(self, request: Request, output: AttemptOutput, events: list[EngineEvent]) -> None:
         """Hand out the events of an attempt, or hold them until the attempt is known to count."""

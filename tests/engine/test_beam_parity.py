@@ -25,14 +25,13 @@ NEAR_TIE = 1e-4
 
 def search(runner: Runner, reference: Reference, samples: Samples, options: DecodeOptions) -> Searched:
     """What the reference finds."""
-    prompt = build_prompt(runner.checkpoint, options, options.language)
     sampling = options.sampling
     return Search(
         reference,
         reference.states(samples),
-        prompt.control,
+        build_prompt(runner.checkpoint, options, options.language).control,
         timestamps=options.timestamps,
-        max_tokens=max_output_tokens(runner.checkpoint, options, len(prompt.control)),
+        max_tokens=max_output_tokens(runner.checkpoint, options),
         beam_size=sampling.beam_size,
         patience=sampling.patience,
         length_penalty=sampling.length_penalty,

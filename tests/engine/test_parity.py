@@ -51,8 +51,8 @@ def expected(
         previous_text=options.previous_text,
         hotwords=options.hotwords,
     )
-    limit = max_output_tokens(runner.checkpoint, options, len(control))
-    states, timestamps = reference.states(samples), options.timestamps
+    limit, timestamps = max_output_tokens(runner.checkpoint, options), options.timestamps
+    states = reference.states(samples)
     return reference.decode(states, control, max_tokens=limit, timestamps=timestamps, prefix=options.prefix).tokens
 
 
