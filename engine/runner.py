@@ -375,15 +375,12 @@ class Runner:
         return self._encoder.encode_share(n_samples, is_interim)
 
     @torch.inference_mode()
-    def detect_languages(
-        self, slots: Sequence[int], candidates: Sequence[Collection[str]] = ()
-    ) -> list[dict[str, float]]:
+    def detect_languages(self, slots: Sequence[int], candidates: Sequence[Collection[str]]) -> list[dict[str, float]]:
         """Return the probability of every candidate, by its language code, for each encoded slot.
 
         Args:
             slots: the slots.
-            candidates: the language codes that are possible in each slot; all that the model knows by default, and
-                where they are empty.
+            candidates: the language codes that are possible in each slot; all that the model knows where empty.
 
         Source: openai/whisper, whisper/decoding.py, `detect_language`.
         """
@@ -392,7 +389,7 @@ class Runner:
         language_ids = to_device(list(self.checkpoint.generation.languages.values()), self.device)
         logits = self._forward.logits(hidden[:, 0])[:, language_ids]
         languages = tuple(self.checkpoint.generation.languages)
-        possible = [chosen or languages for chosen in candidates] or [languages] * len(slots)
+        possible = [chosen or languages for chosen in candidates]
         if any(candidates):
             is_possible = to_device([[each in chosen for each in languages] for chosen in possible], self.device)
             logits = logits.masked_fill(~is_possible, -torch.inf)

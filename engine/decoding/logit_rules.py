@@ -64,11 +64,6 @@ class RuleState:
             last_time=values[4],
         )
 
-    @classmethod
-    def blank(cls, n_rows: int, first_time: int, device: torch.device) -> "RuleState":
-        """Return the state of rows that no window uses."""
-        return cls.begin([()] * n_rows, [False] * n_rows, first_time, device)
-
     def after(self, tokens: Tensor, first_time: int) -> "RuleState":
         """Return the state after `tokens`, `(rows,)`, were sampled."""
         is_time = tokens >= first_time

@@ -29,7 +29,7 @@ class SlotStates:
         """The position of the last token of every slot."""
         self.eot = checkpoint.tokenizer.eot
         self.first_timestamp = checkpoint.tokenizer.first_timestamp
-        self.rule_state = RuleState.blank(n_rows, self.first_timestamp, device)
+        self.rule_state = RuleState.begin([()] * n_rows, [False] * n_rows, self.first_timestamp, device)
         self._last_position = checkpoint.model.max_target_positions - 1
         self.running: dict[int, int] = {}
         """The position of the last token of each running slot, by slot: the host's copy of `positions`."""

@@ -133,9 +133,7 @@ class FakeRunner:
     def encode_share(self, n_samples: int, is_interim: bool) -> float:
         return 1.0
 
-    def detect_languages(
-        self, slots: Sequence[int], candidates: Sequence[Collection[str]] = ()
-    ) -> list[dict[str, float]]:
+    def detect_languages(self, slots: Sequence[int], candidates: Sequence[Collection[str]]) -> list[dict[str, float]]:
         return [{"en": 0.75, "de": 0.25} for _ in slots]
 
     def launch_prefill(self, slots: Sequence[int], prompts: Sequence[Prompt], draws: Sequence[Draw]) -> list[Prefilled]:

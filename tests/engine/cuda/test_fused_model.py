@@ -193,7 +193,7 @@ def test_slots_start_after_the_draft_tokens_that_are_right(n_right: int) -> None
     for row, token in enumerate(right if n_right == 3 else [*right[: n_right + 1], 40, *right[n_right + 2 :]]):
         logits[row, token] = 40.0
     n_rows = 8
-    state = RuleState.blank(n_rows, first, DEVICE)
+    state = RuleState.begin([()] * n_rows, [False] * n_rows, first, DEVICE)
     tokens, positions = torch.zeros((2, n_rows), dtype=torch.long, device=DEVICE)
     sampler = FusedSampler(CHECKPOINT, state, tokens, positions)
     sampled = sampler.sample_apart(logits, after)
