@@ -137,19 +137,9 @@ class GraphSizes:
         """
         n_short = sum(each < n_full_states for each in n_states)
         parts = _cut_short(n_states[:n_short], self.packed_states[-1])
-        ends = itertools.accumulate(self.cut_full(len(n_states) - n_short, max_windows), initial=n_short)
+        sizes = tuple(each for each in self.full_windows if each[0] <= max_windows)
+        ends = itertools.accumulate(_cut_full(len(n_states) - n_short, sizes), initial=n_short)
         return parts + [slice(first, end) for first, end in itertools.pairwise(ends)]
-
-    def cut_full(self, n_windows: int, max_windows: int) -> list[int]:
-        """Cut full windows into batches for which there are graphs, so that they take the least time together.
-
-        Args:
-            max_windows: the most windows that come in one call.
-
-        Returns:
-            The windows of each batch, from large to small.
-        """
-        return list(_cut_full(n_windows, tuple(each for each in self.full_windows if each[0] <= max_windows)))
 
 
 @cache

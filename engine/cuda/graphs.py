@@ -329,8 +329,8 @@ class _EncoderGraphs:
 
     def encode(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         lengths = [run.n_states for run in runs for _ in range(run.n_windows)]
-        if self._full and lengths[0] == self._n_full_states:
-            self._replay(samples, slots)
+        if lengths[0] == self._n_full_states and len(slots) in self._full:
+            self._replay(self._full[len(slots)], samples, slots)
         elif size := self._sizes.packed_size(lengths, self._packed):
             self._replay_packed(self._packed[size], samples, slots, lengths)
         else:
@@ -344,14 +344,10 @@ class _EncoderGraphs:
             places = places_of(on_device[run.windows], run.n_states)
             self._decoder.write_cross_attention(part, places, self._products)
 
-    def _replay(self, samples: Tensor, slots: Sequence[int]) -> None:
-        on_device, first = to_device(slots, self._cache.device), 0
-        for n_windows in self._sizes.cut_full(len(slots), max(self._full)):
-            graph, own = self._full[n_windows], slice(first, first + n_windows)
-            graph.samples.copy_(samples[own])
-            graph.slots.copy_(on_device[own])
-            graph.graph.replay()
-            first += n_windows
+    def _replay(self, graph: _EncoderGraph, samples: Tensor, slots: Sequence[int]) -> None:
+        graph.samples.copy_(samples)
+        graph.slots.copy_(to_device(slots, self._cache.device))
+        graph.graph.replay()
 
     def _replay_packed(
         self, graph: _PackedGraph, samples: Tensor, slots: Sequence[int], lengths: Sequence[int]

@@ -116,7 +116,7 @@ def noise(n_windows: int, n_states: int, seed: int) -> torch.Tensor:
 
 @torch.inference_mode()
 @pytest.mark.nightly
-@pytest.mark.parametrize(("lengths", "with_graphs"), [([12, 12, 12], True), ([24, 18], False)])
+@pytest.mark.parametrize(("lengths", "with_graphs"), [([12, 12, 12], True), ([24, 24], True), ([24, 18], False)])
 def test_windows_are_decoded_as_by_the_eager_forward_pass(
     model: Whisper, monkeypatch: pytest.MonkeyPatch, lengths: list[int], with_graphs: bool
 ) -> None:
