@@ -329,7 +329,11 @@ def transcribe(
     if tracks == "all":
         found, unknown = all_tracks(found)
         problems += unknown
-    ready, unreadable = prepare(found, Destination(output, beside).paths(found, layout), track)
+    try:
+        outputs = Destination(output, beside).paths(found, layout)
+    except OSError as error:
+        raise click.UsageError(f"--output: {error.filename}: {error.strerror}") from None
+    ready, unreadable = prepare(found, outputs, track)
     problems += unreadable
     for problem in problems:
         click.echo(f"Error: {problem}", err=True)

@@ -144,6 +144,7 @@ class Destination:
 
         Raises:
             click.UsageError: there is no place for each of the transcripts, or one would overwrite a recording.
+            OSError: a file cannot be looked at.
         """
         if self.output == "":
             raise click.UsageError("--output: expected a file or a folder, got an empty name")

@@ -94,6 +94,7 @@ def test_models_are_listed(prepared: PreparedTutti) -> None:
         (("transcribe", str(AUDIO), "--format", "srt"), {}, "--format srt: expected --beside or --output"),
         (("transcribe", str(AUDIO), "-o", "all.txt"), {}, "--output: expected a folder for the transcripts of 5"),
         (("transcribe", HELLO, "-o", HELLO), {}, "--output: expected another file than the recording"),
+        (("transcribe", HELLO, "-o", "x" * 300), {}, "xxx: File name too long"),
         (("transcribe", HELLO, "-o", "/no/such/", "--beside"), {}, "--beside: expected no --output"),
         (("transcribe", "-", "--beside"), {}, "--beside: expected files"),
         (("transcribe", HELLO, "--words"), {}, "--words: expected --format tsv or json"),
