@@ -190,10 +190,16 @@ def _refuse_overwriting(recordings: Iterable[Recording], paths: Sequence[Path]) 
     twice = [str(path) for path, count in Counter(paths).items() if count > 1]
     if twice:
         raise click.UsageError(f"--output: expected a file for each recording, got two or more for {twice[0]}")
-    for recording in recordings:
-        for path in paths:
-            if recording.path and path.exists() and path.samefile(recording.path):
-                raise click.UsageError(f"--output: expected another file than the recording, got {path}")
+    existing = {_identity(path): path for path in paths if path.exists()}
+    for recording in recordings if existing else ():
+        if recording.path and (path := existing.get(_identity(recording.path))):
+            raise click.UsageError(f"--output: expected another file than the recording, got {path}")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """What a file has under each of its names."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 @contextmanager

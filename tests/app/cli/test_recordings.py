@@ -127,6 +127,24 @@ def test_the_file_of_a_track_has_its_number(name: str) -> None:
     assert Destination("out/").paths([track], Layout(format="srt")) == [Path("out/film.track-0.srt")]
 
 
+def test_a_recording_is_not_overwritten_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file is looked at once for that: two thousand recordings took half a minute."""
+    names(tmp_path, *(f"{number}.mp3" for number in range(30)))
+    found, _ = find_recordings([str(tmp_path)])
+    looked_at: list[Path] = []
+    stat = os.stat
+
+    def look(path: Path, **options: Any) -> os.stat_result:
+        looked_at.append(path)
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", look)
+    assert len(paths(found, is_beside=True)) == 30 and len(looked_at) <= 60
+    (tmp_path / "9.srt").hardlink_to(tmp_path / "3.mp3")
+    with pytest.raises(click.UsageError, match=r"expected another file than the recording, got .*/9\.srt"):
+        paths(found, is_beside=True)
+
+
 def test_two_recordings_are_not_written_to_one_file(tmp_path: Path) -> None:
     names(tmp_path, "a/talk.mp3", "b/talk.mp3")
     found, _ = find_recordings([f"{tmp_path}/a/talk.mp3", f"{tmp_path}/b/talk.mp3"])
