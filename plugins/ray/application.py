@@ -124,7 +124,8 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
     if unknown := sorted(arguments.keys() - types.keys()):
         named = ", ".join(name + what_became_of(name) for name in unknown)
         raise SettingsError(f"expected arguments that are settings of tutti, got {named}")
-    names = [name for name in types if ENV_PREFIX + name.upper() in environment]
+    # To the command line, a variable without a value is not set.
+    names = [name for name in types if environment.get(ENV_PREFIX + name.upper())]
     values = {name: _parse(name, types[name], environment[ENV_PREFIX + name.upper()]) for name in names}
     values |= {name: _check(name, types[name], value) for name, value in arguments.items()}
     if elsewhere := sorted(values.keys() & NOT_HERE.keys()):

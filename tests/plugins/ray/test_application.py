@@ -24,8 +24,9 @@ SERVE_YAML = Path(__file__).parents[3] / "deploy/ray/serve.yaml"
 
 
 def test_arguments_come_before_variables_and_those_before_defaults() -> None:
-    """The settings are those of `tutti serve`."""
+    """The settings are those of `tutti serve`, to which an empty variable is none."""
     variables = {"TUTTI_MAX_SESSIONS": "7", "TUTTI_API_KEYS": "k1,k2", "TUTTI_METRICS_NEED_KEY": "true", "HOME": "/"}
+    variables |= {"TUTTI_SLOTS": "", "TUTTI_LOG_LEVEL": "", "TUTTI_PORT": ""}
     settings = read_settings({"max_sessions": 9, "drain_timeout_s": 5}, variables)
     assert (settings.max_sessions, settings.drain_timeout_s, settings.metrics_need_key) == (9, 5.0, True)
     assert settings.unnamed_keys == {"k1", "k2"}
