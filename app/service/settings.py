@@ -523,8 +523,8 @@ class Settings:
         for name in self.origins - {ANY, "null"}:
             expected = "addresses such as https://app.example.org, without a path"
             _require(_is_origin(name), "allowed_origins", expected, name)
-        for name in self.host_names:
-            _require(not set(name) & set("/:"), "allowed_hosts", "names without scheme and port", name)
+        for name in self.host_names - {ANY}:
+            _require(not set(name) & set("/:*"), "allowed_hosts", "whole names, without scheme and port", name)
 
     def _check_access(self) -> None:
         """A service that other machines can reach needs keys, or an operator who allows everybody."""
@@ -736,7 +736,7 @@ def check_hosts(name: str, hosts: str) -> None:
         SettingsError: one of them is no name, and no pattern of names.
     """
     for host in listed(hosts.lower()):
-        if not host.isascii() or set(host) & set("/: @") or "*" in host.removeprefix("*"):
+        if not host.isascii() or set(host) & set("/: @") or "*" in host.removeprefix("*") or host.endswith("."):
             raise SettingsError(f"{name}: expected names such as example.org or *.example.org, got {host!r}")
         if host.startswith("*") and host != "*" and not host.startswith("*."):
             raise SettingsError(f"{name}: expected *.example.org for all names below one, got {host!r}")
@@ -775,7 +775,8 @@ def _check_redis_url(url: str) -> None:
 def _is_origin(text: str) -> bool:
     try:
         parts = urlsplit(text)
-        return bool(parts.hostname) and f"{parts.scheme}://{parts.netloc}" == text and parts.username is None
+        is_whole = f"{parts.scheme}://{parts.netloc}" == text and parts.username is None and "*" not in text
+        return is_whole and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
 

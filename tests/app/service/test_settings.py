@@ -136,8 +136,12 @@ def test_a_setting_that_was_removed_says_what_holds() -> None:
         ("trusted_proxies", "proxy.example.org"),
         ("allowed_origins", "app.example.org"),
         ("allowed_origins", "https://app.example.org/page"),
+        ("allowed_origins", "https://*.example.org"),
+        ("allowed_origins", "https://app.example.org:port"),
         ("allowed_hosts", "https://app.example.org"),
         ("allowed_hosts", "app.example.org:8000"),
+        ("allowed_hosts", "*.example.org"),
+        ("url_hosts", "example.org."),
     ],
 )
 def test_lists_hold_what_they_can_be_compared_with(name: str, value: str) -> None:
