@@ -278,6 +278,14 @@ def detected(
     ]
 
 
+class FakeSession:
+    """A live session that does nothing."""
+
+    def drain(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
 @dataclass(kw_only=True)
 class FakeTranscriber:
     """An engine that answers at once, or after `release`; it counts the windows that are open."""

@@ -5,15 +5,14 @@ import asyncio
 import pytest
 
 from tests.app.conftest import Serve
+from tests.fakes import FakeSession
 
 
-class Faulty:
+class Faulty(FakeSession):
     """A connection with a defect: it cannot be drained."""
 
     def drain(self) -> None:
         raise RuntimeError("no such session")
-
-    def abandon(self) -> None: ...
 
 
 async def test_a_server_whose_drain_fails_ends_all_the_same(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:

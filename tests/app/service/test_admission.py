@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.fakes import FakeTranscriber
+from tests.fakes import FakeSession, FakeTranscriber
 from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.live_load import FIRST_PART, MIN_WAITS, usual_sessions
 from tutti_server.app.service.metrics import Metrics
@@ -23,23 +23,13 @@ class SlowTranscriber(FakeTranscriber):
         return replace(super().stats(), utterance_encode_s=0.2)
 
 
-class Caller:
-    """A live session that does nothing."""
-
-    def drain(self) -> None:
-        """Nothing to do."""
-
-    def abandon(self) -> None:
-        """Nothing to do."""
-
-
 def shown_load(transcriber: api.Transcriber, n_sessions: int, late_s: float = 0.0, **settings: float) -> float:
     """The metric with this many open sessions, some finals of which waited this long, in seconds."""
     metrics = Metrics(transcriber)
     admission = Admission(Settings(**settings), metrics, AdmissionCounter(), transcriber)  # type: ignore[arg-type]  # numbers only
     with ExitStack() as sessions:
         for _ in range(n_sessions):
-            sessions.enter_context(admission.session(Caller()))
+            sessions.enter_context(admission.session(FakeSession()))
         for _ in range(MIN_WAITS):
             admission.note_final(late_s)
         (line,) = (line for line in metrics.render().decode().splitlines() if line.startswith("tutti_session_load_"))

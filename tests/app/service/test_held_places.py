@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from tests.app.conftest import Running, Serve
-from tests.fakes import FakeTranscriber
+from tests.fakes import FakeSession, FakeTranscriber
 from tutti_server.app.errors import LimitExceeded
 from tutti_server.app.service import held_places
 from tutti_server.app.service.admission import Admission
@@ -24,12 +24,6 @@ from tutti_server.app.sharing.store import Lease
 
 KEY = {"Authorization": "Bearer secret"}
 PATIENCE_S = 20.0
-
-
-class FakeConnection:
-    def drain(self) -> None: ...
-
-    def abandon(self) -> None: ...
 
 
 def gateways(n: int, max_sessions: int) -> list[Admission]:
@@ -45,16 +39,16 @@ def gateways(n: int, max_sessions: int) -> list[Admission]:
 async def test_a_place_that_is_kept_is_refused_to_newcomers() -> None:
     """The client that comes back gets it, also at another gateway; then it is no longer kept."""
     one, other = gateways(2, max_sessions=1)
-    with one.session(FakeConnection()):
+    with one.session(FakeSession()):
         one.keep_place()
     for admission in one, other:
         with pytest.raises(LimitExceeded, match="1 of 1 sessions"):
-            admission.session(FakeConnection()).__enter__()
-    with other.session(FakeConnection(), is_resumed=True):
+            admission.session(FakeSession()).__enter__()
+    with other.session(FakeSession(), is_resumed=True):
         with pytest.raises(LimitExceeded):
-            one.session(FakeConnection(), is_resumed=True).__enter__()
+            one.session(FakeSession(), is_resumed=True).__enter__()
         assert not one.expects_returns and not other.expects_returns
-    with one.session(FakeConnection()):
+    with one.session(FakeSession()):
         pass
 
 
@@ -83,7 +77,7 @@ async def test_a_place_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_a_stopping_server_keeps_no_places() -> None:
     (admission,) = gateways(1, max_sessions=1)
-    with admission.session(FakeConnection()):
+    with admission.session(FakeSession()):
         admission.is_draining = True
         admission.keep_place()
     assert not admission.expects_returns
@@ -98,17 +92,12 @@ async def lose_session(server: Running, headers: Mapping[str, str]) -> None:
         await server.service.admission.all_finished.wait()
 
 
-async def ask(socket: ClientConnection, **message: Any) -> str:
-    """Send a message, and return the type of the answer, or the code of an error."""
-    await socket.send(json.dumps(message))
+async def started(socket: ClientConnection, **options: Any) -> str:
+    """Send a start, and return the type of the answer, or the code of an error."""
+    await socket.send(json.dumps({"type": "start"} | options))
     async with asyncio.timeout(PATIENCE_S):
         answer = json.loads(await socket.recv())
     return str(answer.get("code", answer["type"]))
-
-
-async def started(socket: ClientConnection, **options: Any) -> str:
-    """Send a start, and return the type of the answer, or the code of an error."""
-    return await ask(socket, type="start", **options)
 
 
 async def test_a_client_that_lost_its_connection_finds_its_place_again(serve: Serve) -> None:

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, cast
 
 import pytest
 
-from tests.fakes import FakeTranscriber
+from tests.fakes import FakeSession, FakeTranscriber
 from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.idle_memory import return_memory
 from tutti_server.app.service.metrics import Metrics
@@ -45,7 +44,7 @@ class Returns:
 async def test_memory_is_given_back_after_each_load(admission: Admission) -> None:
     """Of sessions and of uploads; not before the first load, and not again without another."""
     returns = Returns(admission, idle_s=0.0, every_s=A_DAY_S)
-    for load in (admission.session(cast(Any, object())), admission.upload()):
+    for load in (admission.session(FakeSession()), admission.upload()):
         assert returns.happened.locked()
         with load:
             pass

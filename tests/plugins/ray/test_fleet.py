@@ -14,7 +14,7 @@ from prometheus_client.core import Metric  # noqa: E402
 from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
 from ray.serve.exceptions import RayServeException  # noqa: E402
 
-from tests.fakes import FakeTranscriber  # noqa: E402
+from tests.fakes import FakeSession, FakeTranscriber  # noqa: E402
 from tutti_server.app.errors import LimitExceeded  # noqa: E402
 from tutti_server.app.media.decoders import Decoders  # noqa: E402
 from tutti_server.app.service.held_places import KEEP_S  # noqa: E402
@@ -24,12 +24,6 @@ from tutti_server.app.service.shared_state import AdmissionCounter, SharedState 
 from tutti_server.app.session.core.options import SessionConfig  # noqa: E402
 from tutti_server.plugins.ray.fleet import FORGET_S, Entry, FleetReplica  # noqa: E402
 from tutti_server.plugins.ray.fleet_member import OWN, SILENT_S, FleetMember  # noqa: E402
-
-
-class Connection:
-    def drain(self) -> None: ...
-
-    def abandon(self) -> None: ...
 
 
 class Cluster:
@@ -88,16 +82,16 @@ async def test_limits_count_the_sessions_of_all_gateways() -> None:
     """Wherever they are: as on one host."""
     cluster = Cluster()
     one, other = cluster.gateway("a", max_sessions=2), cluster.gateway("b", max_sessions=2)
-    with one.admission.session(Connection()):
+    with one.admission.session(FakeSession()):
         await exchange(one, other)
-        with other.admission.session(Connection()):
+        with other.admission.session(FakeSession()):
             await exchange(one, other)
             for gateway in (one, other):
                 assert gateway.admission.session_load() == 1.0
                 with pytest.raises(LimitExceeded, match="2 of 2 sessions"):
-                    gateway.admission.session(Connection()).__enter__()
+                    gateway.admission.session(FakeSession()).__enter__()
         await exchange(one, other)
-        with other.admission.session(Connection()):
+        with other.admission.session(FakeSession()):
             pass
 
 
@@ -105,7 +99,7 @@ async def test_a_gateway_that_dies_keeps_the_places_of_its_clients() -> None:
     """For those that come back; after a while they go to newcomers."""
     cluster = Cluster()
     one, other = cluster.gateway("a", max_sessions=2), cluster.gateway("b", max_sessions=2)
-    connections = (Connection(), Connection())
+    connections = (FakeSession(), FakeSession())
     with ExitStack() as stack:
         for connection in connections:
             stack.enter_context(one.admission.session(connection))
@@ -113,13 +107,13 @@ async def test_a_gateway_that_dies_keeps_the_places_of_its_clients() -> None:
         await exchange(one, other)
         # It dies: it exchanges nothing any more.
         await exchange(other, seconds=SILENT_S)
-        with other.admission.session(Connection()):
+        with other.admission.session(FakeSession()):
             with pytest.raises(LimitExceeded, match="2 of 2 sessions"):
-                other.admission.session(Connection()).__enter__()
-            with other.admission.session(Connection(), is_resumed=True):
+                other.admission.session(FakeSession()).__enter__()
+            with other.admission.session(FakeSession(), is_resumed=True):
                 pass
         await exchange(other, seconds=KEEP_S + SILENT_S)
-        with other.admission.session(Connection()), other.admission.session(Connection()):
+        with other.admission.session(FakeSession()), other.admission.session(FakeSession()):
             pass
         await exchange(other, seconds=FORGET_S)
         assert set(await cluster.replica.metrics()) == {"b"}
@@ -129,13 +123,13 @@ async def test_a_gateway_that_drains_keeps_the_places_of_its_clients() -> None:
     """The service goes on at the others."""
     cluster = Cluster()
     one, other = cluster.gateway("a", max_sessions=1), cluster.gateway("b", max_sessions=1)
-    with one.admission.session(Connection()):
+    with one.admission.session(FakeSession()):
         one.admission.is_draining = True
         one.admission.keep_place()
     await exchange(one, other)
     with pytest.raises(LimitExceeded, match="1 of 1 sessions"):
-        other.admission.session(Connection()).__enter__()
-    with other.admission.session(Connection(), is_resumed=True):
+        other.admission.session(FakeSession()).__enter__()
+    with other.admission.session(FakeSession(), is_resumed=True):
         pass
 
 
@@ -144,7 +138,7 @@ async def test_what_was_known_stays_while_the_fleet_has_no_replica() -> None:
     cluster = Cluster()
     one, other = cluster.gateway("a", max_sessions=1), cluster.gateway("b", max_sessions=1)
     await exchange(one, other)
-    with one.admission.session(Connection()):
+    with one.admission.session(FakeSession()):
         for _ in range(7):
             one.admission.note_final(0.0)
         await exchange(one, other)
@@ -161,7 +155,7 @@ async def test_each_gateway_shows_the_metrics_of_all() -> None:
     """Told apart by a label. What each one knows of the whole service is there once."""
     cluster = Cluster()
     one, other = cluster.gateway("a"), cluster.gateway("b")
-    with one.admission.session(Connection()), one.admission.session(Connection()):
+    with one.admission.session(FakeSession()), one.admission.session(FakeSession()):
         await exchange(one, other)
         pages = [(await gateway.service.metrics.page()).decode() for gateway in (one, other)]
     assert pages[0] == pages[1]
