@@ -1,10 +1,7 @@
 """`tutti adapt` up to the training: which audio it reads, holds back and refuses."""
 
-import errno
-import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
@@ -47,21 +44,11 @@ def test_files_that_hold_no_audio_are_skipped_and_counted(tmp_path: Path, capsys
     assert "2 of 3 files are skipped" in capsys.readouterr().err
 
 
-def test_a_folder_that_cannot_be_read_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(AUDIO / "hello.flac", tmp_path)
-    (tmp_path / "private").mkdir()
-    scandir = os.scandir
-
-    def refuse(folder: str) -> Any:
-        if str(folder).endswith("private"):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
-        return scandir(folder)
-
-    monkeypatch.setattr(os, "scandir", refuse)
+    (tmp_path / "lost.mp3").symlink_to("nowhere")
     assert len(read_folder(str(tmp_path), {})) == 1
-    assert f"{tmp_path / 'private'}: Permission denied" in capsys.readouterr().err
+    assert f"{tmp_path / 'lost.mp3'}: No such file or directory" in capsys.readouterr().err
 
 
 def test_a_folder_without_audio_is_an_error(tmp_path: Path) -> None:
