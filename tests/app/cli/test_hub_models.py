@@ -20,12 +20,6 @@ def transcribing(hub: StandInHub, cache: Path, model: str) -> AbstractContextMan
     return running(*arguments, program=None, folder=CLIP.parent, **environment)
 
 
-def transcribe(hub: StandInHub, cache: Path, model: str) -> tuple[int, str]:
-    """Run `tutti transcribe` to its end. Returns its exit status, and what it wrote to the error stream."""
-    with transcribing(hub, cache, model) as command:
-        return command.end()
-
-
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     return make_checkpoint(tmp_path / "base", KINDS_SHAPE)
@@ -35,7 +29,8 @@ def test_a_model_of_the_hub_is_fetched_with_one_line_in_the_log(base: Path, tmp_
     """Libraries log nothing: neither requests nor progress bars, where the error stream is no terminal."""
     with stand_in_hub() as hub:
         hub.add("someone/whisper", base, "v1")
-        status, errors = transcribe(hub, tmp_path / "cache", "someone/whisper@v1")
+        with transcribing(hub, tmp_path / "cache", "someone/whisper@v1") as command:
+            status, errors = command.end()
     assert status == 0, errors
     (line,) = errors.splitlines()
     assert (

@@ -26,7 +26,6 @@ from tutti_server.app.cli.transcribe import Input, Job, all_tracks, prepare, tra
 from tutti_server.app.errors import SessionError
 from tutti_server.app.files.formats import Layout
 from tutti_server.app.files.transcription_options import TranscriptionOptions
-from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.options import SessionConfig
 
 TURNS = [range(10 * turn, 10 * turn + 20) for turn in range(4)]
@@ -304,11 +303,7 @@ def two_sides() -> bytes:
     left = np.concatenate((speech([1, 2]), silence(2), speech([3, 4]), silence(6)))
     right = np.concatenate((silence(2), speech([5, 6]), silence(3), speech([7, 8]), silence(3)))
     n_samples = min(len(left), len(right))
-    return stereo(left[:n_samples], right[:n_samples])
-
-
-def stereo(left: Samples, right: Samples) -> bytes:
-    return wav(np.stack((left, right), axis=1), n_channels=2)
+    return wav(np.stack((left[:n_samples], right[:n_samples]), axis=1), n_channels=2)
 
 
 @pytest.mark.parametrize(
