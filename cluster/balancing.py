@@ -92,6 +92,10 @@ class Balancer:
         """Note that a window was sent to an engine, which has reported before."""
         self._loads[engine].note_sent(priority)
 
+    def is_silent(self, engine: str, now_s: float) -> bool:
+        """Whether an engine, which has reported before, may be stopped now."""
+        return now_s - self._loads[engine].at_s > LATE_REPORT_S
+
     def choose(self, engines: Sequence[str], priority: Priority, now_s: float) -> str:
         """Return the engine for a window.
 

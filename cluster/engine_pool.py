@@ -237,14 +237,15 @@ class EnginePool:
         priority = submission.window.priority
         older = self._newest.get(submission.key) if priority.may_be_dropped else None
         self._note_reports()
+        now_s = self._clock()
         link = older.link if older is not None and older.is_waiting else None
-        if link is not None and up.get(link.name) is link:
+        if link is not None and up.get(link.name) is link and not self._balancer.is_silent(link.name, now_s):
             # There the newer one takes the place of the older one in the queue.
             name = link.name
         elif submission in self._suspects:
             name = self._balancer.choose_for_suspect(list(up))
         else:
-            name = self._balancer.choose(list(up), priority, self._clock())
+            name = self._balancer.choose(list(up), priority, now_s)
         self._balancer.note_sent(name, priority)
         if priority.may_be_dropped:
             self._newest[submission.key] = submission

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.cluster.scripted_links import ScriptedLink
 from tests.fakes import FakeTranscriber, decode, speech
-from tutti_server.cluster.balancing import Balancer
+from tutti_server.cluster.balancing import LATE_REPORT_S, Balancer
 from tutti_server.cluster.engine_pool import MAX_ENGINE_ENDS_PER_WINDOW, EnginePool
 from tutti_server.engine.api import EngineEvent, Priority, SegmentEvent, StartedEvent, SupersededEvent, Window
 from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
@@ -32,7 +32,8 @@ class Fleet:
 
     def __init__(self, *links: ScriptedLink) -> None:
         self.links = links
-        self.pool = EnginePool(links, Balancer(), clock=lambda: 0.0)
+        self.now_s = 0.0
+        self.pool = EnginePool(links, Balancer(), clock=lambda: self.now_s)
         for link in links:
             link.notify = self.pool.notify
 
@@ -100,6 +101,20 @@ async def test_a_newer_interim_goes_where_the_older_one_waits() -> None:
     await until(lambda: len(second.open) == 2)
     second.go_on()
     await asyncio.gather(later, other)
+
+
+async def test_a_newer_interim_does_not_follow_the_older_one_to_an_engine_that_may_be_stopped() -> None:
+    """Its session would have no further interim of the utterance."""
+    fleet = fleet_of(2, halt_after=0)
+    stopped, other = fleet.links
+    older = fleet.start(interim())
+    await until(lambda: bool(stopped.open))
+    fleet.now_s, other.report = LATE_REPORT_S + 0.1, busy(0.3)  # type: ignore[assignment]
+    newer = fleet.start(interim())
+    await until(lambda: bool(other.open))
+    for link in fleet.links:
+        link.go_on()
+    await asyncio.gather(older, newer)
 
 
 # Engines die.
