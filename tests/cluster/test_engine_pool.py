@@ -30,10 +30,10 @@ def interim(session: str = "s") -> Window:
 class Fleet:
     """A pool and its links."""
 
-    def __init__(self, *links: ScriptedLink) -> None:
+    def __init__(self, *links: ScriptedLink, gateway: int = 0, n_gateways: int = 1) -> None:
         self.links = links
         self.now_s = 0.0
-        self.pool = EnginePool(links, Balancer(), clock=lambda: self.now_s)
+        self.pool = EnginePool(links, Balancer(gateway, n_gateways), clock=lambda: self.now_s)
         for link in links:
             link.notify = self.pool.notify
 
@@ -225,20 +225,16 @@ async def test_a_window_that_crashes_engines_leaves_one_of_two() -> None:
 async def test_the_suspects_of_two_gateways_do_not_meet() -> None:
     """Each tries its own in another engine. So the innocent one is not there in the second crash."""
     links = [ScriptedLink(name=str(number), halt_after=1) for number in range(3)]
-    pools = [EnginePool(links, Balancer(gateway, 2), clock=lambda: 0.0) for gateway in range(2)]
+    fleets = [Fleet(*links, gateway=gateway, n_gateways=2) for gateway in range(2)]
 
     def notify() -> None:
-        for pool in pools:
-            pool.notify()
-
-    async def collect(pool: EnginePool, window: Window) -> list[EngineEvent]:
-        async with pool.submit(window) as events:
-            return [event async for event in events]
+        for fleet in fleets:
+            fleet.pool.notify()
 
     poison, innocent = window(2), window(3)
     for link in links:
         link.notify = notify
-    tasks = [asyncio.create_task(collect(*each)) for each in zip(pools, (innocent, poison), strict=True)]
+    tasks = [fleet.start(each) for fleet, each in zip(fleets, (innocent, poison), strict=True)]
     await until(lambda: len(links[0].open) == 2)
     for link in links:
         link.poison = poison

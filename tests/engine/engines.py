@@ -17,7 +17,7 @@ from tests.engine.checkpoints import SHAPES, Shape, make_checkpoint
 from tests.engine.fakes import PATIENCE_S, FakeRunner, Script
 from tests.engine.reference import Reference
 from tests.small_model import SMALL_MODEL
-from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, Priority, Window
+from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, Priority, Transcriber, Window
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.engine import Engine
@@ -69,7 +69,7 @@ async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[Engi
     return tasks
 
 
-async def collect(engine: Engine, window: Window) -> list[EngineEvent]:
+async def collect(engine: Transcriber, window: Window) -> list[EngineEvent]:
     """All events of a window."""
     async with engine.submit(window) as events:
         return [event async for event in events]

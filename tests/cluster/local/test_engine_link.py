@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cluster.local.conftest import N_BLOCKS, HaltingTranscriber, Pair, paired
-from tests.engine.engines import start_engine
+from tests.engine.engines import collect, start_engine
 from tests.engine.fakes import FakeRunner
 from tests.fakes import FakeTranscriber, decode, speech
 from tests.small_model import SMALL_MODEL
@@ -26,7 +26,6 @@ from tutti_server.engine.api import (
     SegmentEvent,
     StartedEvent,
     SupersededEvent,
-    Transcriber,
     Window,
 )
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
@@ -37,11 +36,6 @@ def window(numbers: Iterator[int] | range = range(3), priority: Priority = Prior
     # The pauses are so long that every word is a segment.
     samples = speech(numbers, gap_samples=8000)
     return Window(samples=samples, session="s", priority=priority, options=DecodeOptions(**options))  # type: ignore[arg-type]
-
-
-async def collect(transcriber: Transcriber, window: Window) -> list[EngineEvent]:
-    async with transcriber.submit(window) as events:
-        return [event async for event in events]
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tutti_server.engine.api import Transcriber, Window
+from tests.fakes import speech
+from tutti_server.engine.api import EngineEvent, Transcriber, Window
 from tutti_server.engine.errors import EngineError
-from tutti_server.plugins.ray.engine_link import REPORTS_PER_CALL, CallFailed, Report
+from tutti_server.plugins.ray.engine_link import REPORTS_PER_CALL, CallFailed, RayEngineLink, Report
+
+
+def window() -> Window:
+    return Window(samples=speech(range(3), gap_samples=8000), session="s")
+
+
+async def collect(engine: Transcriber | RayEngineLink) -> list[EngineEvent]:
+    async with engine.submit(window()) as events:
+        return [event async for event in events]
 
 
 class FakeCalls:

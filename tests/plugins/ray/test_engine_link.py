@@ -6,24 +6,15 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from tests.fakes import FakeTranscriber, decode, speech
-from tests.plugins.ray.fake_calls import FakeCalls
+from tests.fakes import FakeTranscriber, decode
+from tests.plugins.ray.fake_calls import FakeCalls, collect, window
 from tutti_server.cluster.engine_pool import EngineGone
-from tutti_server.engine.api import EngineEvent, Window
+from tutti_server.engine.api import EngineEvent
 from tutti_server.engine.errors import EngineOverloaded
 from tutti_server.plugins.ray import engine_link
 from tutti_server.plugins.ray.engine_link import RayEngineLink
 
 PATIENCE_S = 20.0
-
-
-def window() -> Window:
-    return Window(samples=speech(range(3), gap_samples=8000), session="s")
-
-
-async def collect(link: RayEngineLink) -> list[EngineEvent]:
-    async with link.submit(window()) as events:
-        return [event async for event in events]
 
 
 Until = Callable[[Callable[[], bool]], Coroutine[None, None, None]]

@@ -9,9 +9,8 @@ from tests.plugins.ray.conftest import require_ray
 
 require_ray()
 
-from tests.fakes import FakeTranscriber, decode, speech  # noqa: E402
-from tests.plugins.ray.fake_calls import FakeCalls  # noqa: E402
-from tutti_server.engine.api import EngineEvent, Window  # noqa: E402
+from tests.fakes import FakeTranscriber, decode  # noqa: E402
+from tests.plugins.ray.fake_calls import FakeCalls, collect, window  # noqa: E402
 from tutti_server.plugins.ray.membership import Member  # noqa: E402
 from tutti_server.plugins.ray.ray_transcriber import RayTranscriber  # noqa: E402
 
@@ -46,15 +45,6 @@ async def transcribing(replicas: dict[str, FakeCalls]) -> AsyncIterator[RayTrans
         yield RayTranscriber(FakeHandle(replicas), "n1", Tasks())  # type: ignore[arg-type]  # fakes
         for each in following:
             each.cancel()
-
-
-def window() -> Window:
-    return Window(samples=speech(range(3), gap_samples=8000), session="s")
-
-
-async def collect(transcriber: RayTranscriber) -> list[EngineEvent]:
-    async with transcriber.submit(window()) as events:
-        return [event async for event in events]
 
 
 async def test_engines_of_its_own_node_come_first() -> None:
