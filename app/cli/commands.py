@@ -18,6 +18,7 @@ from click.core import ParameterSource
 from tutti_server.app.cli.output_errors import explaining_output_errors
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.files.formats import FORMATS, SUBTITLES, WITH_WORDS, Layout
+from tutti_server.app.files.subtitles import LAYOUT_LIMITS, CueLayout
 from tutti_server.app.server.plugins import (
     check_environment,
     installed_plugins,
@@ -270,9 +271,6 @@ def transcribe(
     channels: bool,
     track: str | None,
     tracks: str | None,
-    max_line_width: int | None,
-    max_line_count: int | None,
-    max_words_per_line: int | None,
     task: api.Task,
     language: str | None,
     prompt: str,
@@ -292,13 +290,7 @@ def transcribe(
     tutti transcribe recordings/ --format vtt --beside
     tutti transcribe call.wav --channels --format json --words
     """  # noqa: D301  # click asks for a real backspace before lines that it must not join
-    from tutti_server.app.files.subtitles import CueLayout
-
-    sizes = {
-        "max_line_width": max_line_width,
-        "max_line_count": max_line_count,
-        "max_words_per_line": max_words_per_line,
-    }
+    sizes = {name: values.pop(name) for name in LAYOUT_LIMITS}
     chosen = {name: size for name, size in sizes.items() if size is not None}
     for name in chosen if format not in SUBTITLES else ():
         option = "--" + name.replace("_", "-")
