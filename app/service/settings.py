@@ -224,6 +224,7 @@ class Settings:
         "CPU threads of the engine; with several, of each. 0: one per core, shared out between the engines. Set it to "
         "leave cores for other programs.",
         least=0,
+        most=1024,
     )
     slots: int = setting(
         0,

@@ -51,6 +51,7 @@ def test_a_loopback_address_needs_no_keys(host: str) -> None:
         ("max_sessions", 0),
         ("interim_interval_ms", 10),
         ("threads", -1),
+        ("threads", 100_000),
         ("idle_timeout_s", 0.0),
         ("final_deadline_s", 0.0),
         ("max_ahead_s", float("inf")),
