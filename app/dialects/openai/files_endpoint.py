@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import IO, Any, TypeVar
 
 from starlette.datastructures import FormData, UploadFile
@@ -80,10 +81,13 @@ class FileEndpoint:
                 ):
                     admit(scope)
                     form = await service.admission.drain_limit.unless_over(upload.form())
+                    work = self._answer(form, on_progress, trace, scope, receive, send)
                     try:
-                        await upload.until_disconnected(self._answer(form, on_progress, trace, scope, receive, send))
+                        end = await upload.until_disconnected(work)
                     finally:
                         await form.close()
+            # A client that has its answer may send its next file at once, and finds the place of this one free.
+            await end()
         except ClientDisconnect:
             # The work was cancelled, and no answer can be delivered.
             status = CLIENT_GONE
@@ -111,7 +115,8 @@ class FileEndpoint:
         scope: Scope,
         receive: Receive,
         send: Send,
-    ) -> None:
+    ) -> Callable[[], Awaitable[None]]:
+        """Make the answer, and send it but for its end. Returns what sends that."""
         service: Service = scope["app"].state.service
         file, name = _file(form), request_id(scope)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
@@ -133,8 +138,7 @@ class FileEndpoint:
             answer = await unless_draining(whole_answer(service, file, options, name, on_progress, trace))
             if answer.warnings:
                 headers[WARNINGS_HEADER] = answer.warnings
-            await Response(answer.content, 200, headers, answer.media_type)(scope, receive, send)
-            return
+            return partial(Response(answer.content, 200, headers, answer.media_type), scope, receive, send)
         speakers = _speakers(service, options)
 
         async def transcription(on_event: Callable[[events.Event], None]) -> None:
@@ -144,6 +148,7 @@ class FileEndpoint:
 
         stream = EventStream(send, headers, service.settings.send_timeout_s)
         await _stream(transcription, TextStream(options), stream, speakers)
+        return stream.end
 
 
 def _check_task(card: api.ModelCard, task: api.Task) -> None:
@@ -156,7 +161,7 @@ def _check_task(card: api.ModelCard, task: api.Task) -> None:
 async def _stream(
     transcription: Transcription, text: TextStream, stream: EventStream, speakers: TellsSpeakers | None
 ) -> None:
-    """Send text while the file is transcribed. Text by speaker follows, before the last event.
+    """Send text while the file is transcribed. Text by speaker follows, before the last event. The caller ends it.
 
     A failure before the first event is raised. A later failure becomes the last event.
     """
@@ -196,7 +201,6 @@ async def _stream(
             if not stream.has_begun:
                 raise
             await stream.send(sse_frame(error_body(error)).encode())
-        await stream.end()
     finally:
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)

@@ -1,9 +1,11 @@
 """Uploads for which the server has no room, and files that would take too much of it."""
 
+import asyncio
 import errno
 import logging
 import os
 import tempfile
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -14,6 +16,7 @@ from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 from tests.app.media.test_file_decoder import header
 from tests.fakes import silence
+from tutti_server.app.dialects.openai.files_endpoint import FileEndpoint
 from tutti_server.app.errors import RequestError
 from tutti_server.app.files.uploads import Upload
 from tutti_server.app.service.settings import Settings
@@ -63,6 +66,28 @@ async def test_an_upload_without_room_is_refused(
     assert ("retry-after" in refused.headers) == (status == 503)
     assert (await post(server, path, content)).status_code == 200
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("fields", [{}, {"stream": "true"}])
+async def test_a_place_is_free_before_the_client_has_its_whole_answer(serve: Serve, fields: dict[str, str]) -> None:
+    """Else a client that sends one file after another would be refused now and then."""
+    service = (await serve()).service
+    held: list[int] = []
+    request = httpx.Request("POST", "http://here", data=fields, files={"file": ("talk.wav", SMALL)})
+    messages = iter([{"type": "http.request", "body": request.read()}])
+    headers = [(name.lower(), value) for name, value in request.headers.raw]
+    app = SimpleNamespace(state=SimpleNamespace(service=service))
+    scope = {"type": "http", "path": "/", "headers": headers, "app": app}
+
+    async def receive() -> Message:
+        return next(messages, None) or await asyncio.get_running_loop().create_future()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body"):
+            held.append(service.shared.counter.total("uploads"))
+
+    await FileEndpoint("transcribe")(scope, receive, send)
+    assert held == [0]
 
 
 async def test_a_header_that_asks_for_too_much_is_refused(serve: Serve) -> None:
