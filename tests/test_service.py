@@ -10,6 +10,7 @@ import pytest
 import pytest_asyncio
 
 import tutti
+from benchmarks.server_counters import Counters
 from tests.recordings import TEXTS, encoded, read, words
 from tests.small_model import SMALL_MODEL, small_settings
 from tutti_server.app.server.main import Server, bind, build_app
@@ -77,18 +78,17 @@ async def test_sessions_share_batches_and_each_gets_its_own_words(address: str) 
         return await listen(address, recordings[name], interim=False, endpointing="vad")
 
     alone = {name: text(await listen_to(name)) for name in recordings}
-    before = await _metrics(address)
+    before = await _counters(address)
     names = [list(recordings)[index % 3] for index in range(9)]
     together = await asyncio.gather(*map(listen_to, names))
-    after = await _metrics(address)
+    grown = await _counters(address) - before
     for name, received in zip(names, together, strict=True):
         assert text(received) == alone[name]
     assert alone["train"] == TEXTS["train"]
-    grown = {name: after[name] - before.get(name, 0.0) for name in after}
-    windows = grown["tutti_engine_encode_batch_sum"]
+    windows = grown.value("tutti_engine_encode_batch_sum")
     assert windows >= len(names)
-    assert grown["tutti_engine_encode_batch_count"] < windows
-    waited = [grown[f'tutti_engine_queue_seconds_count{{priority="{name}"}}'] for name in ("final", "speculative")]
+    assert grown.value("tutti_engine_encode_batch_count") < windows
+    waited = [grown.value("tutti_engine_queue_seconds_count", priority=name) for name in ("final", "speculative")]
     assert sum(waited) == windows
 
 
@@ -127,8 +127,6 @@ async def test_two_channels_are_two_transcripts(address: str) -> None:
     assert words(text(received, 1))[1:] == words(TEXTS["hello"])[1:]
 
 
-async def _metrics(address: str) -> dict[str, float]:
+async def _counters(address: str) -> Counters:
     async with httpx.AsyncClient() as client:
-        page = (await client.get(f"http://{address}/metrics")).text
-    lines = (line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in lines}
+        return Counters.parse((await client.get(f"http://{address}/metrics")).text)
