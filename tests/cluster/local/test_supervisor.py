@@ -203,14 +203,18 @@ async def test_what_cannot_start_stops_the_service(tmp_path: Path, values: dict[
             await RunningService(tmp_path, **values).supervisor.run()
 
 
-async def test_a_folder_that_is_too_deep_for_sockets_is_named(tmp_path: Path) -> None:
-    """Before any process starts."""
-    deep = tmp_path / ("x" * 100)
-    deep.mkdir()
-    service = RunningService(deep)
-    with pytest.raises(SupervisorError, match=f"{deep}: expected a folder for sockets, got: .*set TMPDIR"):
+async def check_refusal(folder: Path, message: str) -> None:
+    """Check that a supervisor ends with this error before any process starts."""
+    service = RunningService(folder)
+    with pytest.raises(SupervisorError, match=message):
         await service.supervisor.run()
     service.supervisor.stop()
+
+
+async def test_a_folder_that_is_too_deep_for_sockets_is_named(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    await check_refusal(deep, f"{deep}: expected a folder for sockets, got: .*set TMPDIR")
     assert not list(deep.iterdir())
 
 
@@ -243,10 +247,7 @@ async def test_processes_that_do_not_end_are_killed(tmp_path: Path) -> None:
 async def test_a_lack_of_shared_memory_stops_the_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container that has Docker's 64 MB. The error of the supervisor gives the reason."""
     monkeypatch.setattr(supervisor, "POOL_BLOCKS", 1 << 30)
-    service = RunningService(tmp_path)
-    with pytest.raises(SupervisorError, match="--shm-size"):
-        await service.supervisor.run()
-    service.supervisor.stop()
+    await check_refusal(tmp_path, "--shm-size")
 
 
 async def test_a_host_without_shared_memory_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,10 +257,7 @@ async def test_a_host_without_shared_memory_is_explained(tmp_path: Path, monkeyp
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), f"/{name}")
 
     monkeypatch.setattr("tutti_server.cluster.local.shared_memory.SharedMemory", refuse)
-    service = RunningService(tmp_path)
-    with pytest.raises(SupervisorError, match=r"expected shared memory .* Read-only file system: '/tutti-"):
-        await service.supervisor.run()
-    service.supervisor.stop()
+    await check_refusal(tmp_path, r"expected shared memory .* Read-only file system: '/tutti-")
 
 
 SCRIPT = """
