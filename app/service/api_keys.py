@@ -78,6 +78,11 @@ def read_api_keys(path: Path) -> tuple[ApiKey, ...]:
     return keys
 
 
+def is_name(name: str) -> bool:
+    """Whether a key may have this name."""
+    return bool(name.strip()) and len(name) <= MAX_NAME_CHARS and name.isprintable() and name != UNNAMED
+
+
 def is_sent(key: str) -> bool:
     """Whether every client can send a key: programs differ in how a header holds other characters."""
     return key.isascii() and key.isprintable()
@@ -87,7 +92,7 @@ def _parsed(content: dict[str, Any]) -> Iterator[ApiKey]:
     for name, values in content.items():
         if not isinstance(values, dict):
             raise SettingsError(f"keys_file: expected tables only, such as [{name}], got {name} = {values!r}")
-        if not name.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable() or name == UNNAMED:
+        if not is_name(name):
             expected = f"names of 1 to {MAX_NAME_CHARS} characters, other than {UNNAMED}"
             raise SettingsError(f"keys_file: expected {expected}, got {name!r}")
         unknown = values.keys() - {"key", "rooms", "scopes", *_LIMITS}

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Float, Integer, Row, String, Table, func, insert, or_, select, update
 
-from tutti_server.app.service.api_keys import MAX_NAME_CHARS, ApiKey
+from tutti_server.app.service.api_keys import MAX_NAME_CHARS, UNNAMED, ApiKey, is_name
 from tutti_server.app.service.scopes import SCOPES, Scope
 from tutti_server.plugins.accounts.database.database import insert_into, metadata
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, Seals, key_id
@@ -219,8 +219,9 @@ def _new_key() -> str:
 
 
 def _check_name(connection: Connection, name: str) -> None:
-    if not name.strip() or len(name) > MAX_NAME_CHARS or not name.isprintable():
-        raise KeyRecordError(f"expected a name of 1 to {MAX_NAME_CHARS} characters, got {name!r}")
+    if not is_name(name):
+        expected = f"a name of 1 to {MAX_NAME_CHARS} characters, other than {UNNAMED}"
+        raise KeyRecordError(f"expected {expected}, got {name!r}")
     same = select(func.count()).select_from(_keys).where(_keys.c.name == name, _keys.c.withdrawn.is_(None))
     if connection.scalar(same):
         raise KeyRecordError(f"expected a name that no key in use has, got {name!r}; withdraw or rotate that one")

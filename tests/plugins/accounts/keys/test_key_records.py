@@ -58,7 +58,7 @@ async def test_a_name_in_use_is_refused_and_a_withdrawn_one_may_be_used_again(da
 
 
 async def test_a_wrong_or_unknown_name_is_refused(file_database: Database) -> None:
-    for name in ("", "  ", "a\n", "n" * 65):
+    for name in ("", "  ", "a\n", "n" * 65, "unnamed"):
         with pytest.raises(KeyRecordError, match="expected a name of 1 to 64 characters"):
             await file_database.run(key_records.create, ApiKey(name=name))
     for work in (key_records.find, key_records.withdraw, key_records.rotate):
