@@ -69,11 +69,13 @@ class Outbox(Generic[Item]):
         self._is_closed = False
 
     def push(self, event: Item) -> None:
-        """Queue an event. An interim or lag event replaces an older one of its channel that still waits.
+        """Queue an event, but none after `close`. An interim or lag event replaces an older one that still waits.
 
         Raises:
             LimitExceeded: the client reads too slowly. The event is queued all the same. Not after a fatal failure.
         """
+        if self._is_closed:
+            return
         self._drop_replaced(event)
         self._events.append(event)
         self._changed.set()

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from tests.app.conftest import Serve
+from tests.app.conftest import Running, Serve
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
 from tutti_server.app.dialects.native.room_endpoint import Publication
 from tutti_server.app.dialects.native.wire import Native
@@ -268,6 +268,15 @@ class UnreadSocket:
             self.is_used_up.set()
         return await self._messages.get()
 
+    def connect(self, server: Running) -> Connection:
+        """A connection of this server to the client, which is still to be served."""
+        served = Session("s_test", server.transcriber.info, server.service.session_config)
+        dialect = Native(Publication(server.service, Client()))
+        return Connection(cast(WebSocket, self), dialect, served, server.service)
+
+    def say(self, text: str) -> None:
+        self._messages.put_nowait({"type": "websocket.receive", "text": text})
+
     def leave(self) -> None:
         self._messages.put_nowait({"type": "websocket.disconnect", "code": 1006})
 
@@ -286,12 +295,10 @@ async def test_a_client_that_reads_late_misses_no_event(serve: Serve) -> None:
     for n_errors in range(MAX_WAITING - 8, MAX_WAITING + 2):
         talk = pcm(speech([1, 2, 3, 4]))
         socket = UnreadSocket([START | {"interim": False}, talk, *[{"type": "x"}] * n_errors, {"type": "stop"}])
-        served = Session("s_test", server.transcriber.info, server.service.session_config)
-        dialect = Native(Publication(server.service, Client()))
-        connection = Connection(cast(WebSocket, socket), dialect, served, server.service)
+        connection = socket.connect(server)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(connection.serve("req_test", None))
-            while not served.is_closed:  # noqa: ASYNC110  # a session has no event for it
+            while not connection._session.is_closed:  # noqa: ASYNC110  # a session has no event for it
                 await asyncio.sleep(0)
             socket.is_read.set()
         types = [each["type"] for each in socket.sent]
@@ -308,12 +315,7 @@ async def test_a_drain_while_a_client_leaves_begins_no_window(serve: Serve) -> N
     for n_steps in range(12):
         socket = UnreadSocket([START | {"interim": False}, pcm(speech([1, 2, 3, 4]))])
         socket.is_read.set()
-        connection = Connection(
-            cast(WebSocket, socket),
-            Native(Publication(server.service, Client())),
-            Session("s_test", server.transcriber.info, server.service.session_config),
-            server.service,
-        )
+        connection = socket.connect(server)
         async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
             tasks.create_task(connection.serve("req_test", None))
             await socket.is_used_up.wait()
@@ -322,6 +324,21 @@ async def test_a_drain_while_a_client_leaves_begins_no_window(serve: Serve) -> N
                 await asyncio.sleep(0)
             connection.drain()
     assert server.transcriber.n_open == 0
+
+
+async def test_a_fatal_error_is_the_last_event(serve: Serve) -> None:
+    """A message that comes while the client still has to read the error is not answered."""
+    socket = UnreadSocket([START])
+    connection = socket.connect(await serve())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(connection.serve("req_test", None))
+        await socket.is_used_up.wait()
+        connection.drain()
+        socket.say('{"type": "keepalive", "unknown": 1}')
+        for _ in range(12):
+            await asyncio.sleep(0)
+        socket.is_read.set()
+    assert [each["type"] for each in socket.sent] == ["started", "error"]
 
 
 @pytest.mark.parametrize("message", ["x", b""])
