@@ -67,12 +67,13 @@ class TextRules:
         """
         others = self._of_translations if is_translation else self._others
         found = [self._redaction.find(text, before, changes_from)] if self._redaction else []
-        found += [rule.find(text) for rule in others]
+        found += [rule.find(text, before.last) if isinstance(rule, Replacing) else rule.find(text) for rule in others]
         edits = without_overlaps([edit for each in found for edit in each.edits])
         whole = [*((edit.start, edit.end) for edit in edits), *(span for each in found for span in each.whole)]
         decided = min((each.decided for each in found), default=len(text))
         return Found(edits, cut_before(text, decided, whole), whole)
 
     def after(self, text: str, before: Before) -> Before:
-        """What a text that is over tells about the text after it."""
-        return self._redaction.after(text, before) if self._redaction else before
+        """What a text that is over tells about the text after it in its utterance."""
+        after = self._redaction.after(text, before) if self._redaction else before
+        return replace(after, last=text.rstrip()[-1:] or before.last)

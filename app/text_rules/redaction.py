@@ -74,6 +74,8 @@ class Before:
     """The words since the last number of a card, or the last word that announces its security code."""
     fillers: int = 0
     """The words after that number, which may stand between its digits."""
+    last: str = ""
+    """The last character of the utterance's text before; empty at its beginning."""
 
 
 class Redaction:

@@ -27,8 +27,8 @@ class Replacing:
         self._new = [new for _, new in pairs]
         self._phrases = Phrases([old for old, _ in pairs])
 
-    def find(self, text: str) -> Found:
-        """The edits of a text that may go on."""
+    def find(self, text: str, last: str = "") -> Found:
+        """The edits of a text that may go on; `last` is the character before it, if there is any."""
         edits = []
         for match, index in self._phrases.find(text):
             if is_mark(text[match.end() : match.end() + 1] or " "):
@@ -36,15 +36,16 @@ class Replacing:
             if match.start() and _MARK.match(text, match.start() - 1):
                 continue
             new = self._new[index]
-            start, end = match.span() if new else _left_out(text, *match.span())
+            start, end = match.span() if new else _left_out(text, last, *match.span())
             edits.append(Edit(start=start, end=end, text=new))
         return Found(edits, self._phrases.decided(text))
 
 
-def _left_out(text: str, start: int, end: int) -> tuple[int, int]:
+def _left_out(text: str, last: str, start: int, end: int) -> tuple[int, int]:
     """What is left out with some words: the space before them, and marks after them that no word would precede."""
     start = before_space(text, start)
-    if not start or text[start - 1] in MARKS:
+    last = text[start - 1] if start else last
+    if not last or last in MARKS:
         while end < len(text) and text[end] in MARKS:
             end += 1
     return start, end

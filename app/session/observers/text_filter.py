@@ -179,7 +179,7 @@ class TextFilter:
             yield events.SpeechResumed(utterance=event.utterance, channel=event.channel, at_s=event.end_s)
         self._have_words.pop(event.utterance, None)
         channel.sent, channel.eager_end = [], None
-        channel.before_utterance = channel.before
+        channel.before = channel.before_utterance = replace(channel.before, last="")
         yield self._resumable(replace(event, text=text))
 
     def _resumable(self, event: events.Utterance) -> events.Utterance:
