@@ -43,8 +43,6 @@ MAX_TAIL_CUT_SAMPLES = SAMPLE_RATE
 
 Where there is more, all audio is decoded, because the detector may have missed quiet speech.
 """
-
-
 LEAST_SUCCESS = 0.5
 """The least fraction of utterances with a speculative decoding whose text it gave; below, the engine is spared."""
 N_SMOOTHED = 4
@@ -269,8 +267,6 @@ class Speculations:
     def on_engine_event(self, request: DecodeRequest, event: api.EngineEvent) -> None:
         """Process an event of a speculative decoding."""
         speculation = self._find(request)
-        if speculation is None:
-            return
         match event:
             case api.StartedEvent():
                 speculation.is_decoding = True
@@ -302,8 +298,6 @@ class Speculations:
     def on_dropped(self, request: DecodeRequest) -> None:
         """Go on without a speculative decoding: the engine had no room or no time for it."""
         speculation = self._find(request)
-        if speculation is None:
-            return
         if speculation.window:
             del self._awaited[request.id]
             self._decode_anew(speculation)
@@ -312,9 +306,10 @@ class Speculations:
         if self._interims:
             self._interims.forget_speculation()
 
-    def _find(self, request: DecodeRequest) -> _Speculation | None:
-        is_current = self._current is not None and self._current.request is request
-        return self._current if is_current else self._awaited.get(request.id)
+    def _find(self, request: DecodeRequest) -> _Speculation:
+        """The speculative decoding of this request; whatever is given up has withdrawn its own."""
+        current = self._current
+        return current if current and current.request is request else self._awaited[request.id]
 
     def _decode_anew(self, speculation: _Speculation) -> None:
         """Have the window decoded as if there had been no speculation."""
