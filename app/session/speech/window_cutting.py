@@ -46,7 +46,7 @@ def find_cut(
     stable_until: int,
     view: Callable[[int, int], Samples],
 ) -> int | None:
-    """The position at which the open window is cut now; `None` if it goes on.
+    """The position at which the open window, a long one, is cut now; `None` if it goes on.
 
     The channel asks after every frame, because a full window must be cut after its stable text: the decision cannot be
     made afterwards.
@@ -60,8 +60,6 @@ def find_cut(
         view: returns the samples between two positions of the window.
     """
     length = end - start
-    if length <= LONG_WINDOW_SAMPLES:
-        return None
     pause = min(pause_samples, length)
     if pause * 1000 >= required_pause_ms(length, silence_ms) * SAMPLE_RATE:
         return max(end - pause // 2, min(stable_until, end))

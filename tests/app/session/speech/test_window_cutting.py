@@ -35,10 +35,6 @@ def cut(length: int, pause: int = 0, stable_until: int = 0, quiet_at: int = 0) -
     )
 
 
-def test_a_short_window_is_not_cut() -> None:
-    assert cut(LONG_WINDOW_SAMPLES, PAUSE) is None
-
-
 def test_a_long_window_is_cut_in_the_middle_of_a_pause() -> None:
     length = LONG_WINDOW_SAMPLES + FRAME_SAMPLES
     assert cut(length, PAUSE) == START + length - PAUSE // 2
