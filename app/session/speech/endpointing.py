@@ -212,7 +212,8 @@ class Endpointer:
             return None
         if self.position - self._began < self._min_samples:
             return None
-        return self._end()
+        self.reset()
+        return SpeechEnded(self.speech_until)
 
     def configure(self, silence_ms: int, min_utterance_s: float) -> None:
         """Change when speech ends.
@@ -236,9 +237,10 @@ class Endpointer:
             return None
         return self._begin()
 
-    def end(self) -> SpeechEnded | None:
+    def end(self) -> None:
         """End speech now, without waiting for silence."""
-        return self._end() if self.is_speaking else None
+        if self.is_speaking:
+            self.reset()
 
     def _begin(self) -> SpeechBegan:
         n_since_first, n_since_last = self._recent.bit_length(), (self._recent & -self._recent).bit_length() - 1
@@ -246,7 +248,3 @@ class Endpointer:
         self.speech_until = self.position - n_since_last * FRAME_SAMPLES
         self._began = self.position - n_since_first * FRAME_SAMPLES
         return SpeechBegan(self._began)
-
-    def _end(self) -> SpeechEnded:
-        self.reset()
-        return SpeechEnded(self.speech_until)
