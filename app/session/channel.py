@@ -150,11 +150,7 @@ class Channel:
     def hold(self, samples: Samples) -> UpcomingFrames:
         """Keep audio that the next `feed` processes. Returns the frames that the detector receives then."""
         self._buffer.append(samples)
-        at = self._endpointer.position
-        n_frames = max(self._buffer.end - at, 0) // FRAME_SAMPLES
-        return self._endpointer.detector, self._buffer.view(
-            at, at + n_frames * FRAME_SAMPLES
-        ) if n_frames else NO_SAMPLES
+        return self._endpointer.detector, self._next_frames()
 
     def feed(self, samples: Samples) -> None:
         """Process audio, frame by frame; an incomplete frame waits for more."""
@@ -162,15 +158,19 @@ class Channel:
         self.earlier.submit()
         if self._buffer.end < self._endpointer.position:
             self.earlier.forget_before(self._buffer.end)
-        endpointer, first = self._endpointer, self._endpointer.position
-        n_frames = max(self._buffer.end - first, 0) // FRAME_SAMPLES
-        frames = self._buffer.view(first, first + n_frames * FRAME_SAMPLES) if n_frames else NO_SAMPLES
-        for at in range(0, n_frames * FRAME_SAMPLES, FRAME_SAMPLES):
+        endpointer, first, frames = self._endpointer, self._endpointer.position, self._next_frames()
+        for at in range(0, len(frames), FRAME_SAMPLES):
             frame = frames[at : at + FRAME_SAMPLES]
             change = endpointer.push(frame)
             if first + at >= self._done_until:
                 self._session.hear(first + at, frame, endpointer.voiced_until == endpointer.position)
             self._on_frame(change)
+
+    def _next_frames(self) -> Samples:
+        """The whole frames that the detector has not received yet."""
+        first = self._endpointer.position
+        n_frames = max(self._buffer.end - first, 0) // FRAME_SAMPLES
+        return self._buffer.view(first, first + n_frames * FRAME_SAMPLES) if n_frames else NO_SAMPLES
 
     def flush(self, flush_id: events.FlushId | None = None) -> None:
         """End the open utterance now, and speech that has begun and was not announced yet."""
