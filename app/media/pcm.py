@@ -13,6 +13,7 @@ from tutti_server.engine.api import SAMPLE_RATE
 
 Samples = NDArray[np.float32]
 """Audio samples in [-1, 1]; at 16 kHz unless a docstring names another rate."""
+NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
 
 Encoding = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
 BYTES_PER_SAMPLE: dict[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
@@ -88,8 +89,8 @@ class Resampler:
     def drain(self) -> Samples:
         """The samples that are still held back, as if the stream ended here; it may go on."""
         if self._stream is None:
-            return np.zeros(0, dtype=np.float32)
-        held = _clipped(self._stream.resample_chunk(np.zeros(0, dtype=np.float32), last=True))
+            return NO_SAMPLES
+        held = _clipped(self._stream.resample_chunk(NO_SAMPLES, last=True))
         self._stream.clear()
         return held
 

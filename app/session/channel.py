@@ -9,7 +9,7 @@ from typing import assert_never
 
 import numpy as np
 
-from tutti_server.app.media.pcm import SampleBuffer, Samples
+from tutti_server.app.media.pcm import NO_SAMPLES, SampleBuffer, Samples
 from tutti_server.app.session.core.options import ChannelOptions
 from tutti_server.app.session.core.port import Acknowledged, SessionPort
 from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
@@ -48,8 +48,6 @@ speech later than the one before did; the window begins in the same place nevert
 speech, resumed at each of 173 utterances, with 10 s of audio before: 117 were noticed in the same frame as without a
 loss, 12 more than 0.3 s later, which is more than the padding, and 5 more than 1 s later.
 """
-
-NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
 
 
 class Channel:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tutti_server.app.media.pcm import Samples
+from tutti_server.app.media.pcm import NO_SAMPLES
 from tutti_server.app.session.core.acceptance import accepts_interim
 from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, SentEagerEnd
 from tutti_server.app.session.decoding.parts import ChannelParts
@@ -17,8 +17,6 @@ from tutti_server.app.session.messages import events
 from tutti_server.app.session.speech.endpointing import SpeechEnded
 from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES, PauseEvidence, confidence_of, required_silence_ms
 from tutti_server.engine import api
-
-NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
 
 
 @dataclass(slots=True)
