@@ -62,23 +62,21 @@ def test_a_redecode_comes_before_the_next_window() -> None:
     ]
 
 
-@pytest.mark.parametrize("how", [{"is_repetitive": True}, {"compression_ratio": 3.0}])
-def test_repetitive_text_is_not_shown_to_the_next_window(how: dict[str, Any]) -> None:
-    """The next window is shown the client's prompt alone; the one after it is shown the text of that window."""
-    bench = session_with(range(4), range(4, 8), range(8, 12), range(12, 16))
-    bench.answer_one()
-    bench.answer_with(made_up(" again and again"), **how)
-    bench.answer_all()
-    shown = [window.options.previous_text.strip() for window in bench.windows]
-    assert shown == ["Names: Kowalski.", said(range(4)), "Names: Kowalski.", said(range(8, 12))]
-
-
-@pytest.mark.parametrize("segments", [(), (made_up(" you", no_speech_prob=0.9, logprob=-1.2),), (made_up(" ..."),)])
-def test_a_window_without_text_ends_the_context(segments: tuple[api.Segment, ...]) -> None:
-    """So does a window whose text the hallucination filter has dropped, or whose text has no words."""
+@pytest.mark.parametrize(
+    ("segments", "how"),
+    [
+        ([made_up(" again and again")], {"is_repetitive": True}),
+        ([made_up(" again and again")], {"compression_ratio": 3.0}),
+        ([], {}),
+        ([made_up(" you", no_speech_prob=0.9, logprob=-1.2)], {}),
+        ([made_up(" ...")], {}),
+    ],
+)
+def test_a_repetitive_text_or_none_ends_the_context(segments: list[api.Segment], how: dict[str, Any]) -> None:
+    """So does one without words, or that was dropped. The next window is shown the client's prompt alone."""
     bench = session_with(range(4), range(4, 6), range(8, 12), range(12, 16))
     bench.answer_one()
-    bench.answer_with(*segments)
+    bench.answer_with(*segments, **how)
     bench.answer_all()
     shown = [window.options.previous_text.strip() for window in bench.windows]
     assert shown == ["Names: Kowalski.", said(range(4)), "Names: Kowalski.", said(range(8, 12))]

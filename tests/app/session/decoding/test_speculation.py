@@ -204,10 +204,6 @@ def test_a_slow_engine_is_spared() -> None:
         session.answer_all()
         session.feed(silence(0.5))
     assert priorities(session)[-4:] == [Priority.SPECULATIVE] * 4
-    check_ends(session)
-
-
-def check_ends(session: Bench) -> None:
     session.stop()
     check_promises(session)
 

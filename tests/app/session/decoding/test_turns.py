@@ -21,9 +21,14 @@ def bench(endpointing: commands.Endpointing = ADAPTIVE) -> Bench:
     return Bench(replace(START, interim=False, endpointing=endpointing), SPECULATES)
 
 
+def pause(session: Bench, seconds: float = 0.16) -> None:
+    """Speech and a pause, which the engine and the turn model are asked about."""
+    session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(seconds))), answer=False)
+
+
 def speak_and_pause(session: Bench, text: str) -> None:
     """Speech and 0.2 s of silence, which the engine decodes as this text."""
-    session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.16))), answer=False)
+    pause(session)
     session.answer_with(segment(text, end_s=0.6))
 
 
@@ -67,8 +72,7 @@ def test_a_translation_is_judged_as_english() -> None:
 def test_without_a_text_the_usual_silence_ends_the_utterance() -> None:
     """The engine was too slow, or the text is probably a hallucination."""
     session = bench()
-    session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.16))), answer=False)
-    session.feed(silence(0.26), answer=False)
+    pause(session, 0.42)
     assert not session.of(events.Endpoint)
     session.feed(silence(0.1), answer=False)
     assert session.of(events.Endpoint)[0].confidence is None
@@ -150,7 +154,7 @@ def test_a_service_that_chooses_waits_where_the_text_is_not_known() -> None:
     """A fixed silence may be shorter: what it costs in errors is measured."""
     model = replace(MODEL, adaptive_endpointing=True)
     session = Bench(replace(START, interim=False, endpointing=commands.Endpointing(mode=None)), SPECULATES, model)
-    session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.64))), answer=False)
+    pause(session, 0.64)
     assert not session.of(events.Endpoint)
     session.feed(silence(0.14), answer=False)
     assert session.of(events.Endpoint)[0].confidence is None
@@ -162,11 +166,6 @@ SCORES = replace(SPECULATES, score_turn=lambda samples: asyncio.sleep(0, None))
 def scored_bench(endpointing: commands.Endpointing = ADAPTIVE) -> Bench:
     """A session whose operator has a turn model; the test answers for it by `Bench.score`."""
     return Bench(replace(START, interim=False, endpointing=endpointing), SCORES)
-
-
-def pause(session: Bench) -> None:
-    """Speech and a pause, which the engine and the turn model are asked about."""
-    session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.16))), answer=False)
 
 
 @pytest.mark.parametrize("is_first", [True, False])
