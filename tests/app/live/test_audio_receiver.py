@@ -1,6 +1,9 @@
 """The pace of audio, and the pieces in which a session receives it."""
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from tests.bench import START
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, silence, speech
 from tests.made_files import Track, made_file, tone
 from tutti_server.app.live.audio_receiver import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioReceiver, Pace
-from tutti_server.app.media.notices import Notice, drop
+from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import SessionDriver
@@ -20,19 +23,33 @@ from tutti_server.app.session.session import Session
 MAX_AHEAD_S = 10.0
 
 
-async def fill(start: commands.Start, seconds: float) -> tuple[Session, list[float]]:
-    """Give a new session audio at one moment. Returns the session, and the durations of the pieces."""
+@dataclass
+class Receiving:
+    """A new session whose engine does not answer, and what receives its audio."""
+
+    session: Session
+    driver: SessionDriver
+    receiver: AudioReceiver
+    told: list[events.Event]
+    pieces: list[float]
+    """The durations of the pieces that the session got, in seconds."""
+    notices: list[Notice]
+
+
+@asynccontextmanager
+async def receiving(*given: commands.Command, clock: Callable[[], float] = lambda: 0.0) -> AsyncIterator[Receiving]:
+    """A session that has got these commands."""
+    told, pieces, notices = list[events.Event](), list[float](), list[Notice]()
     config = SessionConfig(limits=Limits(max_ahead_s=MAX_AHEAD_S), make_detector=LevelDetector)
     session = Session("s_test", MODEL, config)
-    pieces: list[float] = []
     async with asyncio.TaskGroup() as tasks:
-        driver = SessionDriver(session, FakeTranscriber(), tasks, lambda event: None, lambda close: None)
-        driver.receive(start)
-        receiver = AudioReceiver(
-            session, driver, lambda duration_s, until_s: pieces.append(duration_s), drop, lambda: 0.0
-        )
-        await receiver.receive_pcm(pcm(silence(seconds)))
-    return session, pieces
+        driver = SessionDriver(session, FakeTranscriber(holds=True), tasks, told.append, lambda close: None)
+        receiver = AudioReceiver(session, driver, lambda s, until_s: pieces.append(s), notices.append, clock)
+        for command in given:
+            driver.receive(command)
+        yield Receiving(session, driver, receiver, told, pieces, notices)
+        receiver.close()
+        driver.cancel_windows()
 
 
 def test_pace_drains_with_the_clock() -> None:
@@ -49,85 +66,55 @@ def test_pace_drains_with_the_clock() -> None:
 
 async def test_a_large_message_is_cut_into_pieces() -> None:
     """No audio is lost, and the event loop is free between the pieces."""
-    session, pieces = await fill(commands.Start(audio=AudioFormat("pcm_f32le")), 3.2 * PIECE_S)
-    assert pieces[:3] == [PIECE_S] * 3
-    assert np.isclose(sum(pieces), 3.2 * PIECE_S)
-    assert session.audio_s == pytest.approx(3.2 * PIECE_S)
+    async with receiving(START) as to:
+        await to.receiver.receive_pcm(pcm(silence(3.2 * PIECE_S)))
+    assert to.pieces[:3] == [PIECE_S] * 3
+    assert np.isclose(sum(to.pieces), 3.2 * PIECE_S)
+    assert to.session.audio_s == pytest.approx(3.2 * PIECE_S)
 
 
 async def test_a_container_may_jump_over_a_pause() -> None:
     """The silence of a gap comes at once, and is no more than the time that has passed."""
     now = 0.0
-    notices: list[Notice] = []
-    config = SessionConfig(limits=Limits(max_ahead_s=MAX_AHEAD_S), make_detector=LevelDetector)
-    session = Session("s_test", MODEL, config)
     content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=tone(4.0), gap=(2.0, 100.0))])
-    async with asyncio.TaskGroup() as tasks:
-        driver = SessionDriver(session, FakeTranscriber(), tasks, lambda event: None, lambda close: None)
-        driver.receive(commands.Start(audio=AudioFormat("pcm_f32le")))
-        receiver = AudioReceiver(session, driver, lambda duration_s, until_s: None, notices.append, lambda: now)
-        await receiver.receive_container(content[: len(content) // 3])
+    async with receiving(START, clock=lambda: now) as to:
+        await to.receiver.receive_container(content[: len(content) // 3])
         now = 102.0
-        await receiver.receive_container(content[len(content) // 3 :])
-        await receiver.finish()
-        assert session.audio_s == pytest.approx(104.0, abs=0.1)
-        receiver.close()
-        driver.cancel_windows()
-    assert notices == []
+        await to.receiver.receive_container(content[len(content) // 3 :])
+        await to.receiver.finish()
+    assert to.session.audio_s == pytest.approx(104.0, abs=0.1)
+    assert to.notices == []
 
 
 async def test_raw_audio_is_looked_at_in_each_of_its_formats() -> None:
     """Once for a format, and also where it ends early."""
-    notices: list[Notice] = []
-    session = Session("s_test", MODEL, SessionConfig(make_detector=LevelDetector))
     floats = pcm(tone(0.5, 300.0))
-    async with asyncio.TaskGroup() as tasks:
-        driver = SessionDriver(session, FakeTranscriber(), tasks, lambda event: None, lambda close: None)
-        receiver = AudioReceiver(session, driver, lambda duration_s, until_s: None, notices.append, lambda: 0.0)
-        start = commands.Start(audio=AudioFormat("pcm_f32le"))
-        driver.receive(start)
-        await receiver.receive_pcm(floats)
-        change = commands.Configure(
-            audio=AudioFormat("pcm_s16le"),
-            endpointing=start.endpointing,
-            language=None,
-            prompt="",
-            hotwords=(),
-            words=False,
-        )
-        driver.receive(change)
-        await receiver.receive_pcm(floats)
-        await receiver.finish()
-        await receiver.finish()
-        driver.cancel_windows()
-    assert [each.message.partition("got ")[2] for each in notices] == ["what looks like pcm_f32le"]
+    async with receiving(START) as to:
+        await to.receiver.receive_pcm(floats)
+        to.driver.receive(replace(commands.Configure.of(START), audio=AudioFormat("pcm_s16le")))
+        await to.receiver.receive_pcm(floats)
+        await to.receiver.finish()
+        await to.receiver.finish()
+    assert [each.message.partition("got ")[2] for each in to.notices] == ["what looks like pcm_f32le"]
 
 
 async def test_a_resumed_session_may_be_further_ahead() -> None:
     """It replays at most its longest utterance and one window."""
-    start = commands.Start(audio=AudioFormat("pcm_f32le"), resume=commands.Resume(from_s=(5.0,)))
-    allowed_s = MAX_AHEAD_S + start.endpointing.max_utterance_s + REPLAY_EXTRA_S
-    session, _ = await fill(start, allowed_s - 1)
-    assert session.audio_s == pytest.approx(allowed_s - 1)
+    allowed_s = MAX_AHEAD_S + START.endpointing.max_utterance_s + REPLAY_EXTRA_S
+    async with receiving(replace(START, resume=commands.Resume(from_s=(5.0,)))) as to:
+        await to.receiver.receive_pcm(pcm(silence(allowed_s - 1)))
+    assert to.session.audio_s == pytest.approx(allowed_s - 1)
 
 
-@pytest.mark.parametrize(("before", "code"), [([], "not_started"), ([START, commands.Stop()], "audio_after_stop")])
+SPEECH = commands.Audio(pcm(speech([1, 2, 3])))
+
+
+@pytest.mark.parametrize(
+    ("before", "code"), [([], "not_started"), ([START, SPEECH, commands.Stop()], "audio_after_stop")]
+)
 async def test_a_message_of_audio_that_is_not_taken_is_answered_once(before: list[commands.Command], code: str) -> None:
     """However long it is: it is not cut into pieces, is no received audio, and cannot come too fast."""
-    told: list[events.Event] = []
-    pieces: list[float] = []
-    session = Session("s_test", MODEL, SessionConfig(make_detector=LevelDetector))
-    async with asyncio.TaskGroup() as tasks:
-        driver = SessionDriver(session, FakeTranscriber(holds=True), tasks, told.append, lambda close: None)
-        receiver = AudioReceiver(
-            session, driver, lambda duration_s, until_s: pieces.append(duration_s), drop, lambda: 0.0
-        )
-        for command in before:
-            if isinstance(command, commands.Stop):
-                await receiver.receive_pcm(pcm(speech([1, 2, 3])))
-                pieces.clear()
-            driver.receive(command)
-        await receiver.receive_pcm(pcm(silence(2 * session.limits.max_ahead_s)))
-        driver.cancel_windows()
-    assert [each.code for each in told if isinstance(each, events.Failure)] == [code]
-    assert not pieces
+    async with receiving(*before) as to:
+        await to.receiver.receive_pcm(pcm(silence(2 * MAX_AHEAD_S)))
+    assert [each.code for each in to.told if isinstance(each, events.Failure)] == [code]
+    assert not to.pieces
