@@ -131,12 +131,9 @@ def test_a_change_of_the_candidates_begins_anew() -> None:
     """Other options leave the evidence as it is."""
     bench = LanguageBench()
     bench.say(*range(12))
-    change = commands.Configure(
-        audio=START.audio, language=None, endpointing=START.endpointing, prompt="", hotwords=(), words=False
-    )
-    bench.give(change)
+    bench.give(commands.Configure.of(START))
     bench.say(GERMAN)
-    bench.give(replace(change, locks_language=True))
+    bench.give(commands.Configure.of(replace(START, locks_language=True)))
     bench.say(GERMAN)
     assert bench.languages == ["en", "en", "de"]
 

@@ -5,19 +5,15 @@ from typing import get_args
 import pytest
 
 from tutti_server.app.errors import WrongState
-from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands
 from tutti_server.app.session.messages.states import REACTIONS, Reaction, State, must_carry_out
 
-CHANGE = commands.Configure(
-    audio=AudioFormat(), language=None, endpointing=commands.Endpointing(), prompt="", hotwords=(), words=False
-)
 COMMANDS: list[commands.Command] = [
     commands.Start(),
     commands.Audio(b""),
     commands.Flush(1),
     commands.Discard(),
-    CHANGE,
+    commands.Configure.of(commands.Start()),
     commands.Keepalive(),
     commands.Stop(),
 ]
