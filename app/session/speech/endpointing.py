@@ -238,9 +238,12 @@ class Endpointer:
         return self._begin()
 
     def end(self) -> None:
-        """End speech now, without waiting for silence."""
+        """End speech now, without waiting for silence. The frames since then may be the onset of the next word."""
         if self.is_speaking:
+            n_since = self.pause_samples // FRAME_SAMPLES
+            onset = self._recent & ((1 << n_since) - 1)
             self.reset()
+            self._recent = onset
 
     def _begin(self) -> SpeechBegan:
         n_since_first, n_since_last = self._recent.bit_length(), (self._recent & -self._recent).bit_length() - 1

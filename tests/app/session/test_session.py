@@ -104,10 +104,12 @@ def test_windows_without_speech_are_no_backlog() -> None:
     assert bench.text() == said(words * 2)
 
 
-def test_an_utterance_is_ended_when_it_grows_too_long() -> None:
-    """`max_utterance_s` bounds what an utterance holds; no word is lost at its end."""
+@pytest.mark.parametrize("padding_ms", [0, 300])
+def test_an_utterance_is_ended_when_it_grows_too_long(padding_ms: int) -> None:
+    """`max_utterance_s` bounds what an utterance holds; no word is lost at its end, or cut where the next begins."""
     words, samples = long_talk(300)
-    bench = Bench(replace(START, interim=False, endpointing=commands.Endpointing(max_utterance_s=10)))
+    endpointing = commands.Endpointing(max_utterance_s=10, padding_ms=padding_ms)
+    bench = Bench(replace(START, interim=False, endpointing=endpointing))
     bench.feed(samples)
     bench.stop()
     check_promises(bench)
