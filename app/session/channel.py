@@ -87,8 +87,8 @@ class Channel:
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s, first)
         self._detector_life = DetectorLife(self._endpointer, first, origin, is_exact=start.detector_from is not None)
         self._buffer = SampleBuffer()
-        parts = ChannelParts(options, session, self.finals, self._endpointer, self._buffer)
-        self._hypotheses = Hypotheses(parts, lambda window: self._end_here(window, self._kind))
+        self._parts = ChannelParts(options, session, self.finals, self._endpointer, self._buffer)
+        self._hypotheses = Hypotheses(self._parts, lambda window: self._end_here(window, self._kind))
         self._open: OpenWindow | None = None
         self._done_until = start.done_until
         self._last_cut = start.done_until
@@ -200,11 +200,10 @@ class Channel:
             self._last_cut = max(self._last_cut, self._buffer.start)
         if options.language != self._options.language:
             self.finals.language = ChannelLanguage(options.language, options.language_delay)
-        self._options = options
+        self._options = self._parts.options = options
         self._prompt, endpointing = options.start.prompt, options.start.endpointing
         self._endpointer.detector.set_threshold(endpointing.threshold)
         self._endpointer.configure(endpointing.silence_ms, endpointing.min_utterance_s)
-        self._hypotheses.configure(options)
 
     def finish(self) -> None:
         """Process the last, incomplete frame, then flush, because the channel gets no more audio."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from tutti_server.app.session.core.options import ChannelOptions
 from tutti_server.app.session.core.windows import EndedWindow, OpenWindow
 from tutti_server.app.session.decoding.interims import Interims
 from tutti_server.app.session.decoding.parts import ChannelParts
@@ -20,7 +19,6 @@ class Hypotheses:
         Args:
             end_utterance: ends the utterance of the open window now; called when its speaker has finished.
         """
-        self._parts = parts
         self._interims = Interims(parts) if parts.options.start.interim else None
         self._speculations = Speculations(parts, self._interims, self._judge_pause)
         self._turns = Turns(parts)
@@ -31,10 +29,6 @@ class Hypotheses:
     def decoded_until(self) -> int | None:
         """Position after the audio of the newest hypothesis that was shown; `None` without interims."""
         return self._interims.decoded_until if self._interims else None
-
-    def configure(self, options: ChannelOptions) -> None:
-        """Change the options."""
-        self._parts.options = options
 
     def open_window(self, window: OpenWindow, *, is_first: bool) -> None:
         """A window opens; it may be the first one of its utterance."""

@@ -28,8 +28,6 @@ ATTENTION_DISTANCE_S = 0.3
 
 The attention peaks near the beginning of a word. Chosen with `benchmarks.stability`.
 """
-
-
 SHOWN_LOGPROB = -1.0
 """A log-probability. A word below it is not shown before three hypotheses in a row have it."""
 FIRST_SHOWN_LOGPROB = -1.1
