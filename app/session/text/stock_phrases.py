@@ -9,6 +9,7 @@ STOCK_PHRASES = frozenset(
     (
         *("thankyou", "thanks", "thankyouverymuch", "thankyousomuch", "thanksforwatching", "thankyouforwatching"),
         *("thankyouverymuchforwatching", "thankyousomuchforwatching"),
+        *("illseeyouinthenextvideo", "seeyouinthenextvideo", "illseeyounexttime", "seeyounexttime", "pleasesubscribe"),
         *("bye", "byebye", "goodbye"),
         *("danke", "vielendank", "dankeschön", "tschüss"),
         *("merci", "mercibeaucoup", "aurevoir"),

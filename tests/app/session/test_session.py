@@ -465,8 +465,10 @@ def test_every_window_carries_the_last_hypothesis_as_prefix_and_draft() -> None:
     [
         (" Thank you.", 0.9, -0.9, False),
         (" Thank you.", 0.9, -0.2, True),
-        (" Thank you.", 0.1, -1.2, True),
-        (" Thank you.", 0.1, -1.4, False),
+        (" Thank you.", 0.05, -1.2, True),
+        (" Thank you.", 0.1, -0.9, True),
+        (" Thank you.", 0.1, -1.1, False),
+        (" I'll see you in the next video.", 0.25, -1.1, False),
         (" Stop.", 0.2, -1.9, True),
         (" Stop.", 0.2, -2.1, False),
         (" Thank you.", 0.4, -1.4, False),
