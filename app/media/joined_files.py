@@ -13,6 +13,7 @@ from itertools import islice, pairwise
 from typing import IO, NamedTuple, Protocol, TypeGuard
 
 from tutti_server.app.media.wav_header import (
+    CHUNK,
     HEADER,
     HEADER_BYTES,
     Beginnings,
@@ -95,11 +96,15 @@ def parts(source: Source) -> Iterator[Part]:
 
 
 def is_plain(file: IO[bytes]) -> bool:
-    """Whether a file is one WAV alone, with a header that states its length. Leaves it at its beginning."""
-    is_wav = HEADER.match(_bytes_at(file, 0, HEADER_BYTES))
-    first = list(islice(parts(file), 2)) if is_wav else []
+    """Whether a file is one WAV alone, whose header states its length twice alike. Leaves it at its beginning."""
+    head = _bytes_at(file, 0, HEADER_BYTES)
+    first = list(islice(parts(file), 2)) if HEADER.match(head) else []
+    is_alone = len(first) == 1 and isinstance(first[0], FilePart)
+    header = read_header(partial(_bytes_at, file)) if is_alone else None
     file.seek(0)
-    return len(first) == 1 and isinstance(first[0], FilePart)
+    if header is None or header.stated is None:
+        return False
+    return header.data_at + header.stated <= CHUNK.size + int.from_bytes(head[4:8], "little")
 
 
 def _is_seekable(source: Source) -> TypeGuard[IO[bytes]]:

@@ -35,7 +35,7 @@ def read_plain_wav(
                     n_samples += len(pcm) // 2
                     yield np.frombuffer(pcm[: len(pcm) & ~1], "<i2").astype(np.float32) / np.float32(32_768)
                 end_s, stated_s = n_samples / SAMPLE_RATE, wav.getnframes() / SAMPLE_RATE
-                # A header that was written before the length was known states the largest number.
+                # No header is believed that states more than is decoded.
                 if is_cut_off(end_s, stated_s) and stated_s < MAX_FILE_H * 3600:
                     on_notice(cut_off(end_s, stated_s))
     except (wave.Error, EOFError, RuntimeError):

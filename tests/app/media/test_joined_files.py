@@ -87,9 +87,17 @@ async def test_joined_files_are_read_to_the_end(first: bytes, second: bytes) -> 
 @pytest.mark.parametrize("stated", [0x7FFFF000, 0x7FFFFF00, 0x7FFFFFDB, 0x80000000, 0xFFFFFFDB])
 def test_a_length_that_stands_for_none_is_not_missed(stated: int) -> None:
     """A recorder that writes to a pipe states the most that a header can."""
-    assert noticed(stating(wav(rate=44_100), stated)) == []
+    assert noticed(stating(wav(rate=44_100), stated)) == noticed(stating(wav(), stated)) == []
     ((start, end),) = loud_stretches(decoded(stating(wav(), stated) + wav()))
     assert (start, end) == pytest.approx((0.0, 2.0), abs=LATE_S)
+
+
+@pytest.mark.parametrize("stated", [70, 20_000])
+def test_a_file_that_states_too_little_of_itself_is_heard_to_its_end(stated: int) -> None:
+    """The length of its audio is right, and that of the whole file is not."""
+    content = wav()
+    assert np.array_equal(decoded(content[:4] + struct.pack("<I", stated) + content[8:]), decoded(content))
+    assert noticed(content[:4] + struct.pack("<I", stated) + content[8:]) == []
 
 
 async def test_a_number_of_samples_that_stands_for_none_makes_no_recording_of_days() -> None:
@@ -181,7 +189,7 @@ def test_a_part_without_audio_is_left_out() -> None:
 
 
 def test_a_header_at_the_border_of_what_is_searched_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = stating(wav(), 0)
+    content = wav()
     for scan_bytes in range(len(content) - 14, len(content) + 2):
         monkeypatch.setattr(joined_files, "SCAN_BYTES", scan_bytes)
         assert not joined_files.is_plain(io.BytesIO(content + content))
