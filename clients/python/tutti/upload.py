@@ -274,7 +274,8 @@ class _Answer:
             raise ProtocolError("message", "a JSON object", line[:80]) from error
         match message:
             case {"error": {"message": str(text)} as details}:
-                raise SessionError(str(details.get("code") or "error"), text, self.final_until_s)
+                code = details.get("code")
+                raise self._audio_error(code, text) or SessionError(str(code or "error"), text, self.final_until_s)
             case {"type": "transcript.text.segment"}:
                 events += self._segment(message)
             case {"type": "transcript.text.done"}:
@@ -339,10 +340,13 @@ class _Answer:
 
     def _refused(self, response: httpx.Response, body: bytes) -> TuttiError:
         text = body.decode("utf-8", "replace")
-        code, message = read_refusal(text)
-        if code in ("invalid_file", "too_large"):
-            return AudioError(self._path, message.removeprefix("file: "))
-        return refusal(self.url, response.status_code, dict(response.headers), text)
+        refused = refusal(self.url, response.status_code, dict(response.headers), text)
+        return self._audio_error(*read_refusal(text)) or refused
+
+    def _audio_error(self, code: object, message: str) -> AudioError | None:
+        """The error for a file that the server cannot decode; None if the code means something else."""
+        is_of_file = code in ("invalid_file", "too_large")
+        return AudioError(self._path, message.removeprefix("file: ")) if is_of_file else None
 
 
 def _to_native(message: Mapping[str, object]) -> dict[str, object]:

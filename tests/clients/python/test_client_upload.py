@@ -244,6 +244,11 @@ async def test_fields_that_the_server_ignored_are_a_warning(wav: Path) -> None:
             tutti.SessionError,
             "our fault (.engine_failed.)",
         ),
+        (
+            {"body": sse(SEGMENT, {"error": {"code": "invalid_file", "message": "file: expected less"}})},
+            tutti.AudioError,
+            "speech.wav: expected less",
+        ),
         ({"body": b"data: {\n\n"}, tutti.ProtocolError, "a JSON object"),
         ({"body": sse(SEGMENT | {"start": "now"})}, tutti.ProtocolError, "segment.start_s"),
         ({"head": "200 OK\r\nX-Tutti-Ignored: response_format"}, tutti.ProtocolError, "streams segments"),
