@@ -29,6 +29,10 @@ class TuttiError(Exception):
     code: str = "error"
     """The kind of the error, for programs: it is the same in all versions. The message, for people, may change."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by `__init__`, whose arguments may be others: a pool ends with an error that its process cannot hand over.
+        return Exception.__new__, (type(self), *self.args), vars(self)
+
 
 class BadOption(TuttiError):
     """An option cannot work. The client found it before it sent anything."""

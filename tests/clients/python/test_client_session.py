@@ -1,6 +1,7 @@
 """Sessions against a scripted server."""
 
 import asyncio
+import pickle
 import struct
 import wave
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -389,6 +390,13 @@ def test_bad_urls_are_refused(url: str) -> None:
     with pytest.raises(tutti.BadURL) as caught:
         resolve_url(url)
     assert repr(url) in str(caught.value)
+
+
+@pytest.mark.parametrize("error", [tutti.BadURL("ws:", "no host"), tutti.Overloaded("ws://h", 503, {}, "full", 7.0)])
+def test_an_error_of_another_process_is_the_same(error: tutti.TuttiError) -> None:
+    """A program with many files may have a pool of processes."""
+    copied = pickle.loads(pickle.dumps(error))
+    assert (type(copied), str(copied), vars(copied)) == (type(error), str(error), vars(error))
 
 
 async def test_leaving_early_closes() -> None:
