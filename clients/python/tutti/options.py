@@ -234,6 +234,11 @@ def resume_buffer_s(options: ConnectOptions) -> float:
     return value
 
 
+def texts(value: Sequence[str] | None) -> tuple[str, ...]:
+    """The texts of an option. A string is a sequence of strings too, but the caller means one text and not letters."""
+    return (value,) if isinstance(value, str) else tuple(value or ())
+
+
 def start_message(options: ConnectOptions) -> Start:
     """The `start` message that asks the server for a session with these options."""
     given: Mapping[str, Any] = {**options}
@@ -241,15 +246,14 @@ def start_message(options: ConnectOptions) -> Start:
     endpointing = Endpointing(
         **{each.name: given.get(names.get(each.name, each.name)) for each in message_fields(Endpointing)}
     )
-    hotwords = options.get("hotwords", ())
     max_speakers = options.get("max_speakers")
     return Start(
         audio=AudioFormat(**{name: given[name] for name in AudioOptions.__optional_keys__ & given.keys()}),
         model=options.get("model"),
         language=options.get("language"),
-        languages=tuple(options.get("languages", ())) or None,
+        languages=texts(options.get("languages")) or None,
         task=options.get("task", "transcribe"),
-        translate=tuple(options.get("translate", ())) or None,
+        translate=texts(options.get("translate")) or None,
         interim=options.get("interim", True),
         # Not sent when False, the default: servers that have no word times answer the field with a warning.
         words=options.get("words") or None,
@@ -257,12 +261,11 @@ def start_message(options: ConnectOptions) -> Start:
         interim_words=options.get("interim_words") or None,
         endpointing=None if endpointing == Endpointing() else endpointing,
         prompt=options.get("prompt") or None,
-        # A string is a sequence of strings too, but the caller means one word and not a list of letters.
-        hotwords=((hotwords,) if isinstance(hotwords, str) else tuple(hotwords)) or None,
+        hotwords=texts(options.get("hotwords")) or None,
         beam_size=options.get("beam_size"),
         resume=options.get("resume"),
         room=options.get("room"),
-        channel_names=tuple(options.get("channel_names", ())) or None,
+        channel_names=texts(options.get("channel_names")) or None,
         speakers=None if max_speakers is None else SpeakerLimit(max=max_speakers),
         text_rules=options.get("text_rules"),
         resumes=resume_buffer_s(options) > 0 or None,

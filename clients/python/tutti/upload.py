@@ -34,7 +34,7 @@ from tutti.errors import (
 )
 from tutti.handshake import STREAM_PATH, check_encrypted, key_headers, refusal, resolve_url
 from tutti.messages import Event, Segment, ServerWarning, Stopped, Utterance, parse_event
-from tutti.options import OPEN_TIMEOUT_S, STOP_TIMEOUT_S, FileProgress, OnProgress, SessionOptions
+from tutti.options import OPEN_TIMEOUT_S, STOP_TIMEOUT_S, FileProgress, OnProgress, SessionOptions, texts
 
 UPLOAD_PATHS: Mapping[str, str] = {
     "transcribe": "/v1/audio/transcriptions",
@@ -160,19 +160,17 @@ def _open_client(options: SessionOptions) -> httpx.AsyncClient:
 
 
 def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:
-    hotwords = options.get("hotwords", ())
     silence_ms, max_speakers = options.get("silence_ms"), options.get("max_speakers")
-    channel_names = list(options.get("channel_names", ()))
     fields: dict[str, str | list[str]] = {
         "stream": "true",
         "response_format": "diarized_json" if _has_speakers(options) else "verbose_json",
         "max_speakers": "" if max_speakers is None else str(max_speakers),
-        "channel_names": channel_names,
+        "channel_names": list(texts(options.get("channel_names"))),
         "model": options.get("model", ""),
         "language": options.get("language") or "",
-        "languages": list(options.get("languages", ())),
+        "languages": list(texts(options.get("languages"))),
         "prompt": options.get("prompt", ""),
-        "keywords": [hotwords] if isinstance(hotwords, str) else list(hotwords),
+        "keywords": list(texts(options.get("hotwords"))),
     }
     if (beam_size := options.get("beam_size")) is not None:
         fields["beam_size"] = str(beam_size)
@@ -325,7 +323,7 @@ class _Answer:
     def _spoken(self, message: Mapping[str, object]) -> Mapping[str, object]:
         """A stretch of one speaker, as a segment that is an utterance of its own."""
         number = self._utterance.utterance + 1 if self._utterance else 0
-        names = list(self._options.get("channel_names", ()))
+        names = texts(self._options.get("channel_names"))
         speaker = str(message["speaker"])
         channel = names.index(speaker) if speaker in names else 0
         words = message.get("words", []) if self._options.get("words") else []

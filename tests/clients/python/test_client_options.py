@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from typing import Any
 
 import pytest
 
@@ -39,10 +40,12 @@ def test_empty_options_are_not_sent() -> None:
     assert start == start_message({})
 
 
-@pytest.mark.parametrize("hotwords", ["tutti", ["tutti"], ("tutti",)])
-def test_a_single_hotword_may_be_a_string(hotwords: str | list[str] | tuple[str, ...]) -> None:
-    """It is one word, not a list of letters."""
-    assert start_message({"hotwords": hotwords}).hotwords == ("tutti",)
+@pytest.mark.parametrize("option", ["channel_names", "hotwords", "languages", "translate"])
+@pytest.mark.parametrize("value", ["de", ["de"], ("de",)])
+def test_a_single_text_may_be_a_string(option: str, value: str | list[str] | tuple[str, ...]) -> None:
+    """It is one word or code, not a list of letters."""
+    given: Any = {option: value}
+    assert getattr(start_message(given), option) == ("de",)
 
 
 def test_an_unknown_option_is_refused_at_the_call() -> None:
