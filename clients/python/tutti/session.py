@@ -171,9 +171,11 @@ class Session:
             pass
         except (SessionError, ConnectionLost):
             raise
-        except Exception:
-            # The source has failed. What it gave before is made final.
-            await self.stop()
+        except (Exception, asyncio.CancelledError):
+            # The source has failed, or what it waits for was cancelled. What it gave before is made final.
+            task = asyncio.current_task()
+            if task is not None and not task.cancelling():
+                await self.stop()
             raise
         await self.stop()
 
