@@ -344,7 +344,7 @@ class ResumingConnection:
                     await self._send_item(connection, item, lead)
                     self._has_changed.set()
                 await self._has_more.wait()
-        except (ConnectionLost, SessionError) as error:
+        except TuttiError as error:
             self._lose(connection, error)
 
     async def _send_item(self, connection: Connection, item: bytes | Flush | Stop, lead: Lead | None) -> None:

@@ -179,6 +179,17 @@ async def test_a_send_that_fails_gives_the_reason() -> None:
             await anext(session)
 
 
+async def test_a_send_does_not_wait_for_a_connection_that_ended_with_no_event() -> None:
+    async with (
+        serve_script(play({"type": "lag"}, close=1011)) as server,
+        tutti.connect(server.url, resume_buffer_s=0) as session,
+    ):
+        await server.peer.socket.wait_closed()
+        with pytest.raises(tutti.ProtocolError, match=r"lag\.behind_s"):
+            while True:
+                await session.send(bytes(2))
+
+
 async def test_an_abnormal_close_tells_where_to_resume() -> None:
     """A connection that ends before `stopped` is an error with close code and `final_until_s`, for both tasks."""
     leave = play(UTTERANCE, close=1011, reason="oh no")
