@@ -18,7 +18,7 @@ import pytest
 
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.files.test_transcription import BusyTranscriber
-from tests.app.media.test_file_decoder import encode, film
+from tests.app.media.test_file_decoder import encode
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 from tests.made_files import Track, damaged, made_file
 from tutti_server.app.cli.recordings import Destination, Recording, find_recordings
@@ -186,7 +186,8 @@ async def test_times_are_those_of_the_file_and_lost_audio_is_named(
 
 
 async def test_a_film_with_silent_credits_is_not_cut_off(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    content = film("mp4", "aac", audio_s=5, picture_s=30)
+    sound = Track(samples=np.zeros(5 * 16_000, np.float32))
+    content = made_file("mp4", "aac", 16_000, [sound], picture_s=30)
     assert await run(BusyTranscriber(), inputs(tmp_path, content), job()) == 0
     assert capsys.readouterr() == ("", "")
 
