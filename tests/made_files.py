@@ -10,6 +10,8 @@ import av
 import numpy as np
 from av.stream import Disposition
 
+from tutti_server.app.media.file_decoder import decode_pieces
+from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -111,6 +113,12 @@ def _packets(stream: object, track: Track, *, is_inverted: bool) -> Iterator["av
                 packet.pts += round(track.moved_s(float(packet.pts * packet.time_base)) / packet.time_base)
                 packet.dts = packet.pts
             yield packet
+
+
+def heard(content: bytes, track: str | None = None) -> tuple[Samples, list[Notice]]:
+    """The samples of a file, and what is noticed of it."""
+    notices: list[Notice] = []
+    return np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append, track))), notices
 
 
 def loud_stretches(samples: Samples) -> list[tuple[float, float]]:

@@ -1,15 +1,13 @@
 """Every recording of the corpus keeps its times, and has the warnings that it should have."""
 
-import io
 from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
 import pytest
 
+from tests.made_files import heard
 from tests.media_corpus import Recording, corpus
-from tutti_server.app.media.file_decoder import decode_pieces
-from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -55,8 +53,7 @@ def is_of_the_day(number: int, recording: Recording) -> bool:
     ],
 )
 def test_recordings_keep_their_times_and_are_warned_of(recording: Recording) -> None:
-    notices: list[Notice] = []
-    samples = np.concatenate(list(decode_pieces(io.BytesIO(recording.made()), None, notices.append)))
+    samples, notices = heard(recording.made())
     check_times(samples, recording)
     codes = {notice.code for notice in notices}
     # The last packet of a file that is cut may be damaged, too.

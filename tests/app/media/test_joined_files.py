@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from tests.app.media.test_stream_decoder import decoded_in_pieces
-from tests.made_files import Track, loud_stretches, made_file, tone
+from tests.made_files import Track, heard, loud_stretches, made_file, tone
 from tutti_server.app.media import joined_files
-from tutti_server.app.media.file_decoder import decode_frames, decode_pieces
-from tutti_server.app.media.notices import Notice
+from tutti_server.app.media.file_decoder import decode_frames
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.media.stream_decoder import ContainerDecoder
 
@@ -30,15 +29,12 @@ def stating(content: bytes, n_bytes: int) -> bytes:
 
 
 def decoded(content: bytes) -> Samples:
-    return np.concatenate(list(decode_pieces(io.BytesIO(content), None)))
+    return heard(content)[0]
 
 
 def noticed(content: bytes) -> list[str]:
     """The codes of what is noticed of a file."""
-    notices: list[Notice] = []
-    for _ in decode_pieces(io.BytesIO(content), None, notices.append):
-        pass
-    return [each.code for each in notices]
+    return [each.code for each in heard(content)[1]]
 
 
 def rf64(name: bytes = b"RF64", stated: int | None = None, samples: Samples = TONE) -> bytes:

@@ -1,6 +1,5 @@
 """Two channels are mixed, and one is taken where they cancel each other."""
 
-import io
 from itertools import pairwise
 
 import av
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.app.media.test_stream_decoder import decoded_in_pieces
-from tests.made_files import Track, made_file, tone
-from tutti_server.app.media.file_decoder import decode_pieces
+from tests.made_files import Track, heard, made_file, tone
 from tutti_server.app.media.mixing import ChannelMixer
 from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import AudioDecoder, AudioFormat, Samples
@@ -97,8 +95,7 @@ def test_the_result_does_not_depend_on_how_the_audio_was_cut(cuts: list[int], n_
 )
 async def test_files_and_live_containers_keep_a_side(container: str, codec: str, rate: int) -> None:
     content = stereo(container, codec, rate, LOW, -LOW)
-    notices: list[Notice] = []
-    file = np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append)))
+    file, notices = heard(content)
     live = await decoded_in_pieces(ContainerDecoder(on_notice=notices.append), content, len(content))
     for samples in (file, live):
         assert np.abs(samples[8000:]).max() == pytest.approx(0.5, abs=0.05)
@@ -106,7 +103,7 @@ async def test_files_and_live_containers_keep_a_side(container: str, codec: str,
 
 
 def test_equal_channels_are_as_loud_as_ffmpeg_makes_them() -> None:
-    samples = np.concatenate(list(decode_pieces(io.BytesIO(stereo("wav", "pcm_s16le", 16_000, LOW, LOW)), None)))
+    samples, _ = heard(stereo("wav", "pcm_s16le", 16_000, LOW, LOW))
     assert np.allclose(samples, LOW * 2**0.5, atol=0.001)
 
 
@@ -116,8 +113,7 @@ async def test_sides_of_more_channels_may_cancel_too(layout: str) -> None:
     channels = np.zeros((av.AudioLayout(layout).nb_channels, len(LOW)), np.float32)
     channels[:2] = LOW, -LOW
     content = made_file("wav", "pcm_f32le", 16_000, [Track(samples=channels)], layout=layout)
-    notices: list[Notice] = []
-    samples = np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append)))
+    samples, notices = heard(content)
     assert np.allclose(samples[LATE:], LOW[LATE:], atol=1e-6)
     assert [each.code for each in notices] == ["channels_cancel"]
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tests.app.media.test_stream_decoder import decoded_in_pieces
-from tests.made_files import Track, made_file, tone
+from tests.made_files import Track, heard, made_file, tone
 from tutti_server.app.errors import MediaError
 from tutti_server.app.media.decoders import Decoders
-from tutti_server.app.media.file_decoder import decode_pieces, n_channels, probe
+from tutti_server.app.media.file_decoder import n_channels, probe
 from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.media.stream_decoder import ContainerDecoder
@@ -35,9 +35,8 @@ def pitch(samples: Samples) -> int:
 
 
 def decoded(content: bytes, track: str | None) -> tuple[int, list[Notice]]:
-    notices: list[Notice] = []
-    pieces = list(decode_pieces(io.BytesIO(content), None, notices.append, track))
-    return pitch(np.concatenate(pieces)), notices
+    samples, notices = heard(content, track)
+    return pitch(samples), notices
 
 
 @pytest.mark.parametrize("kind", KINDS)
