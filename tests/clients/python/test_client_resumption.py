@@ -177,13 +177,8 @@ async def test_audio_is_kept_while_there_is_no_connection() -> None:
         if len(server.peers) == 1:
             await may_connect.wait()
 
-    async def cut(peer: Peer) -> None:
-        await peer.begin()
-        await peer.receive()
-        peer.socket.transport.abort()
-
     async with (
-        serve_script(each(cut, finish), process_request=hold) as server,
+        serve_script(each(cut_after_audio, finish), process_request=hold) as server,
         tutti.connect(server.url) as session,
     ):
         await session.send(bytes([0]) * 3200)
@@ -421,6 +416,10 @@ def test_only_a_useful_buffer_is_accepted() -> None:
         asyncio.run(open_briefly("ws://127.0.0.1:1", resume_buffer_s=10))
 
 
+async def never(start: Start) -> Any:
+    raise AssertionError
+
+
 async def test_a_session_goes_on_in_its_room() -> None:
     """The server has made its name, and its token proves to another one whose it is."""
     starts: list[Start] = []
@@ -448,9 +447,6 @@ async def test_waits_grow_and_are_drawn_at_random(monkeypatch: pytest.MonkeyPatc
         drawn.append(high)
         return high
 
-    async def never(start: Start) -> Any:
-        raise AssertionError
-
     monkeypatch.setattr(resumption, "FIRST_WAIT_S", 0.5)
     reconnector = Reconnector(never, Start(), 300, uniform)
     reconnector.lose()
@@ -473,9 +469,6 @@ async def test_waits_grow_and_are_drawn_at_random(monkeypatch: pytest.MonkeyPatc
 
 async def test_waits_stay_at_their_limit_for_as_long_as_the_server_is_away() -> None:
     """Also after the 1,025th attempt, before which a factor that doubles becomes too large for a float."""
-
-    async def never(start: Start) -> Any:
-        raise AssertionError
 
     reconnector = Reconnector(never, Start(), 86_400, lambda low, high: high)
     reconnector.lose()
