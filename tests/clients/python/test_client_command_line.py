@@ -6,7 +6,6 @@ import os
 import signal
 import ssl
 import sys
-import wave
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tests.clients.python.client_fakes import (
     serve_nothing,
     serve_script,
 )
+from tests.clients.python.test_client_audio import make_wav
 from tutti.__main__ import main
 from tutti.errors import AudioError
 from tutti.recording import find_recorder, record
@@ -68,11 +68,7 @@ async def tutti() -> AsyncIterator[Tutti]:
 @pytest.fixture
 def wav(tmp_path: Path) -> str:
     path = tmp_path / "speech.wav"
-    with wave.open(str(path), "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(16000)
-        writer.writeframes(bytes(16000))
+    path.write_bytes(make_wav(1, 16, bytes(16000)))
     return str(path)
 
 

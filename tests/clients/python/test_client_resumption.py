@@ -469,7 +469,6 @@ async def test_waits_grow_and_are_drawn_at_random(monkeypatch: pytest.MonkeyPatc
 
 async def test_waits_stay_at_their_limit_for_as_long_as_the_server_is_away() -> None:
     """Also after the 1,025th attempt, before which a factor that doubles becomes too large for a float."""
-
     reconnector = Reconnector(never, Start(), 86_400, lambda low, high: high)
     reconnector.lose()
     error = tutti.Unreachable("ws://a", "no")

@@ -2,8 +2,6 @@
 
 import asyncio
 import pickle
-import struct
-import wave
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from email.utils import formatdate
@@ -29,6 +27,7 @@ from tests.clients.python.client_fakes import (
     serve_script,
     wait_for_other_tasks,
 )
+from tests.clients.python.test_client_audio import make_wav
 from tutti.handshake import resolve_url
 
 
@@ -571,10 +570,8 @@ async def test_a_silent_source_keeps_the_session_alive() -> None:
 async def test_a_file_is_streamed(tmp_path: Path) -> None:
     """With a speed, `transcribe_file` sends the file's format, all of its audio, and `stop`."""
     samples = bytes(range(256)) * 100
-    header = b"WAVEfmt " + struct.pack("<IHHIIHHI", 18, 7, 2, 8000, 16000, 2, 8, 0)[:-2]
-    body = header + b"data" + struct.pack("<I", len(samples)) + samples
     path = tmp_path / "call.wav"
-    path.write_bytes(b"RIFF" + struct.pack("<I", len(body)) + body)
+    path.write_bytes(make_wav(7, 8, samples, rate=8000, channels=2))
     async with serve_script(answer) as server:
         events = [event.type async for event in tutti.transcribe_file(server.url, path, language="en", speed=9)]
     assert events == ["speech_started", "interim", "segment", "utterance", "stopped"]
@@ -593,9 +590,7 @@ async def test_a_connection_that_is_lost_during_a_file_is_an_error(tmp_path: Pat
         peer.socket.transport.abort()
 
     path = tmp_path / "long.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setparams((1, 2, 16000, 0, "NONE", ""))
-        file.writeframes(bytes(60 * 32000))
+    path.write_bytes(make_wav(1, 16, bytes(60 * 32000)))
     async with serve_script(cut) as server:
         with pytest.raises(tutti.ConnectionLost) as caught:
             async for _ in tutti.transcribe_file(server.url, path, speed=1000.0, resume_buffer_s=0):
