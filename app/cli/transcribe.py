@@ -21,7 +21,7 @@ from tutti_server.app.errors import MediaError, SessionError
 from tutti_server.app.files.formats import HEADED, Layout, TranscriptWriter, clock
 from tutti_server.app.files.transcription import session_config, transcribe
 from tutti_server.app.files.transcription_options import TranscriptionOptions
-from tutti_server.app.media.file_decoder import FileInfo, decode_file, languages_of_tracks, probe
+from tutti_server.app.media.file_decoder import FileInfo, decode_file, languages_of_tracks, n_channels, probe
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
@@ -213,11 +213,10 @@ class _Work:
 
     async def _transcribe(self, each: Input, write: Callable[[str], None], number: int) -> None:
         with ExitStack() as stack:
-            file, info = await asyncio.to_thread(self._open, stack, each)
-            n_channels = info.channels if info and self.job.layout.has_channels else None
+            file, n_kept = await asyncio.to_thread(self._open, stack, each)
             options = self.job.file_options
-            if n_channels is not None:
-                options = replace(options, audio=AudioFormat("pcm_f32le", channels=n_channels))
+            if n_kept is not None:
+                options = replace(options, audio=AudioFormat("pcm_f32le", channels=n_kept))
             writer = TranscriptWriter(write, self.job.layout, each.recording.name)
 
             def note_progress(until_s: float) -> None:
@@ -229,7 +228,7 @@ class _Work:
                 self.display.report(f"{each.recording.name}: {notice.message.removeprefix(FIELD)}")
 
             try:
-                pieces = decode_file(file, n_channels, note, _track(each.recording, self.job.track))
+                pieces = decode_file(file, n_kept, note, _track(each.recording, self.job.track))
                 async with aclosing(_read(pieces)) as audio:
                     await transcribe(
                         self.transcriber,
@@ -246,11 +245,12 @@ class _Work:
             writer.finish()
         self.display.note_end(writer.audio_s)
 
-    def _open(self, stack: ExitStack, each: Input) -> tuple[BinaryIO, FileInfo | None]:
-        """Open the recording. Runs in a thread, as a pipe may stay empty."""
+    def _open(self, stack: ExitStack, each: Input) -> tuple[BinaryIO, int | None]:
+        """Open the recording, and count channels that are kept apart. Runs in a thread, as a pipe may stay empty."""
+        has_channels = self.job.layout.has_channels
         with _reading():
-            file = stack.enter_context(each.recording.opened(is_searched=self.job.layout.has_channels))
-            return file, each.info or (probe(file, _track(each.recording, self.job.track)) if file.seekable() else None)
+            file = stack.enter_context(each.recording.opened(is_searched=has_channels))
+            return file, n_channels(file, _track(each.recording, self.job.track)) if has_channels else None
 
     def _report(self, each: Input, message: str) -> None:
         self.n_failed += 1

@@ -91,7 +91,6 @@ async def decode_file(
 class FileInfo:
     """What a file states about its first audio stream, before anything is decoded."""
 
-    channels: int
     duration_s: float | None
     """The length of the whole file in seconds, its pictures included; `None` if it states none."""
     audio_s: float | None
@@ -108,7 +107,7 @@ def probe(file: IO[bytes], track: str | None = None) -> FileInfo:
         with _open(next(parts(file))) as container:
             stream = _audio_stream(container, track, drop)
             duration_s = container.duration / av.time_base if container.duration else None
-            return FileInfo(stream.codec_context.channels, duration_s, _audio_s(container, stream))
+            return FileInfo(duration_s, _audio_s(container, stream))
     except av.FFmpegError as error:
         raise MediaError(_not_decoded(_reason(error))) from error
     finally:

@@ -192,6 +192,16 @@ async def test_a_film_with_silent_credits_is_not_cut_off(capsys: pytest.CaptureF
     assert capsys.readouterr() == ("", "")
 
 
+async def test_the_channels_of_a_sound_that_begins_late_are_counted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """FFmpeg looks for their number in the first seconds."""
+    sound = Track(samples=SAMPLES, offset_s=25.0)
+    content = made_file("mpegts", "aac", 48_000, [sound], picture_s=30, layout="stereo")
+    assert await run(BusyTranscriber(), inputs(tmp_path, content), job(has_channels=True)) == 0
+    assert {line[:9] for line in capsys.readouterr().out.splitlines()} == {"channel 0", "channel 1"}
+
+
 @pytest.mark.parametrize(("output", "n_lines"), [("srt", 4), ("vtt", 3)])
 async def test_subtitles_are_printed_unchanged(
     output: str, n_lines: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
