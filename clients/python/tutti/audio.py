@@ -19,6 +19,7 @@ AHEAD_SHARE = 0.8
 CHUNK_S = 0.1
 """The length of the pieces in which a file is read, in seconds."""
 
+_FORMAT_BYTES = 40
 _FORMAT_PCM = 1
 _FORMAT_EXTENSIBLE = 0xFFFE
 _ENCODINGS: Mapping[tuple[int, int], Encoding] = {
@@ -101,10 +102,11 @@ class WavFile:
             name, size = struct.unpack("<4sI", chunk_header)
             if name == b"data":
                 break
-            # Chunks are padded to an even size.
-            body = file.read(size + size % 2)
+            # Chunks are padded to an even size. A damaged one may state any, for which there is no memory.
+            next_at = file.tell() + size + size % 2
             if name == b"fmt ":
-                format_chunk = body
+                format_chunk = file.read(min(size, _FORMAT_BYTES))
+            file.seek(next_at)
         if len(format_chunk) < 16:
             raise self._error("the file has no format before its audio")
         self._read_format(format_chunk)

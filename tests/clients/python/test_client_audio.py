@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -106,6 +107,15 @@ def test_other_files_are_refused_with_the_reason(tmp_path: Path, content: bytes,
     with pytest.raises(AudioError, match=reason) as caught:
         read_wav(tmp_path / "a.wav", content)
     assert str(tmp_path / "a.wav") in str(caught.value)
+
+
+def test_a_chunk_that_states_gigabytes_takes_no_memory(tmp_path: Path) -> None:
+    tracemalloc.start()
+    with pytest.raises(AudioError, match="ends before its audio"):
+        read_wav(tmp_path / "a.wav", make_wav(1, 16, b"", extra=b"LIST\xff\xff\xff\x7f"))
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most_bytes < 1 << 20
 
 
 @given(
