@@ -39,9 +39,12 @@ def make_wav(
 
 
 def read_wav(path: Path, content: bytes, n_frames: int = 1000) -> tuple[AudioFormat, bytes]:
+    """Read a file, which is as long as it says that it is."""
     path.write_bytes(content)
     with WavFile(path) as wav:
-        return wav.format, b"".join(iter(lambda: wav.read(n_frames), b""))
+        audio = b"".join(iter(lambda: wav.read(n_frames), b""))
+        assert wav.duration_s == len(audio) / wav.format.bytes_per_s
+        return wav.format, audio
 
 
 def s16(*samples: int) -> bytes:
