@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.clients.python.test_client_audio import make_wav
 from tests.made_files import Track, heard, made_file, tone
 from tutti_server.app.errors import MediaError
 from tutti_server.app.media import file_decoder
@@ -136,10 +137,7 @@ async def test_a_file_that_names_addresses_opens_none_of_them(content: bytes) ->
 
 def header(sample_rate: int, n_channels: int, codec: int = 1, n_bytes: int = 6400) -> bytes:
     """A WAV file of 16 bits with zeros, whose header states these numbers."""
-    n_group = 2 * n_channels
-    form = struct.pack("<HHIIHH", codec, n_channels, sample_rate, sample_rate * n_group & 0xFFFFFFFF, n_group, 16)
-    chunks = b"WAVEfmt " + struct.pack("<I", 16) + form + b"data" + struct.pack("<I", n_bytes) + bytes(n_bytes)
-    return b"RIFF" + struct.pack("<I", len(chunks)) + chunks
+    return make_wav(codec, 16, bytes(n_bytes), rate=sample_rate, channels=n_channels)
 
 
 @pytest.mark.parametrize("sample_rate", [3999, 384_001])
@@ -249,12 +247,7 @@ def test_a_file_of_floats_gives_numbers_that_the_models_can_use(rate: int) -> No
     samples = np.full(rate, 0.5, np.float32)
     samples[100:200] = np.nan
     samples[300:310], samples[400:410] = 1e30, -np.inf
-    data = samples.tobytes()
-    head = struct.pack("<IHHIIHH", 16, 3, 1, rate, 4 * rate, 4, 32)
-    file = (
-        b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + head + b"data" + struct.pack("<I", len(data)) + data
-    )
-    decoded, _ = heard(file)
+    decoded, _ = heard(make_wav(3, 32, samples.tobytes(), rate=rate))
     assert np.isfinite(decoded).all() and np.abs(decoded).max() <= LOUDEST
     assert np.allclose(decoded[8000:15_000], 0.5, atol=0.01)
 

@@ -30,7 +30,7 @@ def make_wav(
 ) -> bytes:
     frame_bytes = channels * bits // 8
     outer_tag = 0xFFFE if extensible else tag
-    chunk = struct.pack("<HHIIHH", outer_tag, channels, rate, rate * frame_bytes, frame_bytes, bits)
+    chunk = struct.pack("<HHIIHH", outer_tag, channels, rate, rate * frame_bytes & 0xFFFFFFFF, frame_bytes, bits)
     if extensible:
         chunk += struct.pack("<HHIH", 22, bits, 0, tag) + SUBTYPE_REST
     size = len(data) if size is None else size
