@@ -373,7 +373,7 @@ def _part_frames(
         damage = _reason(error)
     if clock is None or not (n_frames or goes_on):
         raise MediaError(_not_decoded(damage or "it holds none"))
-    if format_name == "wav" and not is_live:
+    if isinstance(file, FilePart) and format_name == "wav":
         # FFmpeg shortens what the header states to what is there.
         wav_s = clock.end_s * file.stated_share()
         clock.stated_s = wav_s if wav_s < MAX_FILE_H * 3600 else clock.stated_s

@@ -73,10 +73,6 @@ class Part(Source, Protocol):
         """Whether it has no bytes at all."""
         ...
 
-    def stated_share(self) -> float:
-        """How many times as much audio as there is the header of a WAV states; 1 where it states no more."""
-        ...
-
 
 def parts(source: Source) -> Iterator[Part]:
     """The files in a source, each as a source of its own.
@@ -221,7 +217,10 @@ class FilePart:
         return self._n_bytes == 0
 
     def stated_share(self) -> float:
-        """See `Part`. What another WAV follows is a chunk of a stream, whose header cannot know its length."""
+        """How many times as much audio as there is the header of a WAV states; 1 where it states no more.
+
+        What another WAV follows is a chunk of a stream, whose header cannot know its length.
+        """
         if self._start + self._n_bytes < self._file.seek(0, os.SEEK_END):
             return 1.0
         header = read_header(self.bytes_at)
@@ -299,10 +298,6 @@ class _WavPart:
     def __init__(self, part: FilePart) -> None:
         self._pieces = _Pieces(flowing(partial(part.read, SCAN_BYTES)))
 
-    def stated_share(self) -> float:
-        """See `Part`."""
-        return 1.0
-
     def read(self, n: int, /) -> bytes:
         """See `Source`."""
         return self._pieces.read(n)
@@ -360,10 +355,6 @@ class _Stream:
     def may_be_joined(self) -> bool:
         """Whether another container may follow the first one."""
         return self._kind is not None
-
-    def stated_share(self) -> float:
-        """Nothing that is read once can be shorter than its header says before it ends."""
-        return 1.0
 
     def read(self, n: int, /) -> bytes:
         """See `Source`."""
