@@ -87,7 +87,7 @@ def parts(source: Source) -> Iterator[Part]:
         return
     stream = _Stream(source)
     yield stream
-    while stream.may_be_joined and stream.skip():
+    while stream.skip():
         yield stream
 
 
@@ -351,17 +351,14 @@ class _Stream:
             self._held += data
         return self._held[at : at + n]
 
-    @property
-    def may_be_joined(self) -> bool:
-        """Whether another container may follow the first one."""
-        return self._kind is not None
-
     def read(self, n: int, /) -> bytes:
         """See `Source`."""
         return self._pieces.read(n)
 
     def skip(self) -> bool:
         """Leave out what follows the audio of the present container. Returns whether another one begins then."""
+        if self._kind is None:
+            return False
         while self.read(SCAN_BYTES):
             pass
         self._is_at_start = True
