@@ -131,8 +131,8 @@ def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> f
         for stream in container.streams
         if stream.duration and stream.time_base and not stream.disposition & Disposition.attached_pic
     ]
-    # FFmpeg gives the length of the file to streams that state none.
-    is_own = len(lengths_s) == 1 or max(lengths_s) - min(lengths_s) > 1 / av.time_base
+    # FFmpeg gives the length of the file to streams that state none. Those of MP4 state theirs.
+    is_own = format_name.startswith("mov") or len(lengths_s) == 1 or max(lengths_s) - min(lengths_s) > 1 / av.time_base
     # Ogg and ASF state where their clocks end, which may begin at any time.
     start = audio.start_time if format_name in ("ogg", "asf") and audio.start_time else 0
     return float((audio.duration - start) * audio.time_base) if is_own else None

@@ -241,6 +241,12 @@ def test_a_picture_may_be_longer_than_the_sound(container: str, codec: str, audi
     assert info.audio_s == (None if audio_s is None else pytest.approx(audio_s, abs=0.2))
 
 
+def test_a_picture_may_be_as_long_as_the_sound() -> None:
+    """Only so a film that lost its end can be told: as clips of whole seconds that were not loaded wholly."""
+    film = made_file("mp4", "aac", 48_000, [Track(samples=TONE[:32_000])], picture_s=2)
+    assert probe(io.BytesIO(film)).audio_s == 2.0
+
+
 @pytest.mark.parametrize("rate", [16_000, 44_100])
 def test_a_file_of_floats_gives_numbers_that_the_models_can_use(rate: int) -> None:
     """NaN becomes silence, and what is far over full scale becomes loud. Other samples stay as they are."""
