@@ -155,10 +155,9 @@ class WavFile:
         return AudioError(self._name, reason)
 
 
-async def read_chunks(wav: WavFile, chunk_s: float = CHUNK_S) -> AsyncGenerator[bytes, None]:
-    """The audio of a file in pieces of `chunk_s` seconds. It is read on a thread, as disks may be slow."""
-    n_frames = max(1, round(wav.format.sample_rate * chunk_s))
-    while chunk := await asyncio.to_thread(wav.read, n_frames):
+async def read_chunks(wav: WavFile) -> AsyncGenerator[bytes, None]:
+    """The audio of a file in pieces of `CHUNK_S`. It is read on a thread, as disks may be slow."""
+    while chunk := await asyncio.to_thread(wav.read, round(wav.format.sample_rate * CHUNK_S)):
         yield chunk
 
 
