@@ -184,7 +184,7 @@ sbom: setup $(AUDIT)/.installed ## Write the installed parts with versions and l
 bench: setup ## Run the short benchmarks: ten minutes on an idle machine.
 	$(INSTALL) --constraint '$(CONSTRAINTS)' -e '.[bench]'
 	$(VENV)/bin/python -m benchmarks.live
-	$(VENV)/bin/python -m benchmarks.offline
+	$(VENV)/bin/python -m benchmarks.cpu_throughput
 
 clean: ## Remove .venv and installed Node.js packages.
 	rm -rf $(VENV) clients/js/node_modules

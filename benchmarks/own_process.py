@@ -1,7 +1,6 @@
 """Runs engines that are compared with one another, each in a process of its own. All stay loaded and take turns."""
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -63,12 +62,6 @@ def own_process(open_engine: Callable[..., Load], *arguments: object) -> Iterato
         ours.close()
         process.join(STOP_TIMEOUT_S)
         process.kill()
-
-
-def use_threads(n_threads: int) -> None:
-    """Let libraries that this process loads later use so many threads, and not fetch anything."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    os.environ |= dict.fromkeys(names, str(n_threads)) | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 
 
 def _answer(connection: Connection, open_engine: Callable[..., Load], arguments: tuple[Any, ...]) -> None:

@@ -138,21 +138,6 @@ def cut(recording: Recording, seconds: float) -> list[Recording]:
     return pieces
 
 
-def first_seconds(recordings: Iterable[Recording], seconds: float) -> list[Recording]:
-    """The first recordings with `seconds` of audio in total. The last one is cut between utterances where possible."""
-    taken: list[Recording] = []
-    rest_s = seconds
-    for recording in recordings:
-        piece = recording if recording.audio_s <= rest_s else cut(recording, rest_s)[0]
-        if taken and piece.audio_s > rest_s:
-            break
-        taken.append(piece)
-        rest_s -= piece.audio_s
-        if piece is not recording:
-            break
-    return taken
-
-
 def as_call(recording: Recording, talk: float, seconds: float, seed: int) -> Recording:
     """Simulate one side of a call: the utterances of the recording in turn, with pauses for the other side.
 
