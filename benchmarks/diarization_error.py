@@ -6,7 +6,6 @@ speech counts once for each speaker, and speakers are paired so that the error i
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,10 +73,11 @@ def _most_correct(together: NDArray[np.int_]) -> int:
     """The frames in which paired speakers speak together, for the best of all pairings."""
     if together.shape[0] > together.shape[1]:
         together = together.T
-    # Only the found speakers with the most shared speech can be in the best pairing of a few true ones.
-    n_rows = together.shape[0]
-    columns = np.argsort(-together.max(0, initial=0))[: max(n_rows, 7)]
-    return max(
-        (sum(int(together[row, column]) for row, column in enumerate(each)) for each in permutations(columns, n_rows)),
-        default=0,
-    )
+    # By the rows that have a column already, as bits: the most frames with the columns so far.
+    best = {0: 0}
+    for column in together.T.tolist():
+        for taken, n_frames in list(best.items()):
+            for row, n_shared in enumerate(column):
+                if not taken >> row & 1:
+                    best[taken | 1 << row] = max(best.get(taken | 1 << row, 0), n_frames + n_shared)
+    return max(best.values())
