@@ -227,6 +227,8 @@ async def _measure(calls: Sequence[tuple[str, Call]], model: SpeakerModel, is_li
 def main(audio: Path, weights: Path, joins: float | None, is_live: bool) -> None:
     """Print a table in Markdown."""
     measured = sorted(recordings(audio), key=lambda each: KINDS.index(each[0]))
+    if not measured:
+        raise click.UsageError(f"--audio: expected recordings with the turns of several speakers, got none in {audio}")
     last = "as text goes out" if is_live else "a channel each"
     click.echo(f"| recordings | speakers | error | missed | false alarm | confused | {last} |")
     click.echo("|---|--:|--:|--:|--:|--:|--:|")
