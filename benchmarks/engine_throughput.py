@@ -36,11 +36,12 @@ from benchmarks.options import (
     result_options,
 )
 from benchmarks.report import NO_VALUE, Table, number
+from benchmarks.scoring import percentile
 from benchmarks.throughput import mlperf_shape
 from benchmarks.throughput.floor import lower_bound_s, precision_of
 from benchmarks.throughput.profiling import Recorder
 from benchmarks.throughput.work import Work
-from tutti_server.engine.api import DoneEvent, EngineStats
+from tutti_server.engine.api import DoneEvent, EngineStats, Transcriber
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.errors import CheckpointError
@@ -124,8 +125,8 @@ class LoadResult:
 
     concurrency: int
     requests_per_s: float
-    p50_s: float
-    p95_s: float
+    p50_s: float | None
+    p95_s: float | None
     tokens_per_request: float
     """Mean of the tokens that requests were really decoded to, end tokens included."""
     wrong_length: int
@@ -140,7 +141,7 @@ class LoadResult:
     """Share of the time in decode steps."""
 
 
-async def apply_load(engine: "Engine", concurrency: int, n_requests: int, work: Work) -> LoadResult:
+async def apply_load(engine: Transcriber, concurrency: int, n_requests: int, work: Work) -> LoadResult:
     """Send requests to the engine with `concurrency` of them under way at any time."""
     windows = [work.window(index) for index in range(work.n_windows(concurrency, n_requests))]
     latencies: list[float] = []
@@ -169,8 +170,8 @@ async def apply_load(engine: "Engine", concurrency: int, n_requests: int, work: 
     return LoadResult(
         concurrency=concurrency,
         requests_per_s=n_requests / elapsed_s,
-        p50_s=statistics.median(latencies),
-        p95_s=sorted(latencies)[int(0.95 * len(latencies))],
+        p50_s=percentile(latencies, 50),
+        p95_s=percentile(latencies, 95),
         tokens_per_request=n_tokens / n_requests,
         wrong_length=n_wrong,
         decode_batch=_mean(before, after, "decode_batch"),
