@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -39,28 +38,25 @@ def describe() -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The resources that a process has used so far."""
-
-    cpu_s: float
-    rss_mib: float
-    """Resident memory at this moment, in MiB."""
-
-    @classmethod
-    def of(cls, pid: int) -> "Usage | None":
-        """The usage of a process, or `None` if it does not exist or the system has no /proc."""
-        stat = Path(f"/proc/{pid}/stat")
-        if not stat.exists():
-            return None
-        rss_kib = _field(f"/proc/{pid}/status", "VmRSS") or "0 kB"
-        return cls(_cpu_s(stat), int(rss_kib.split()[0]) / 1024)
+def rss_mib(pid: int) -> float | None:
+    """The resident memory of a process at this moment, in MiB, or `None` if that is not known."""
+    rss = _field(f"/proc/{pid}/status", "VmRSS")
+    return int(rss.split()[0]) / 1024 if rss else None
 
 
 def family_cpu_s(pid: int) -> float | None:
-    """CPU seconds that a process and its living descendants have used so far, or `None` if that is not known."""
-    usages = [usage for each in family(pid) if (usage := Usage.of(each))]
-    return sum(usage.cpu_s for usage in usages) if usages else None
+    """CPU seconds that a process and all its descendants have used so far, or `None` if that is not known.
+
+    Those that have ended count as soon as their parents know: workers that decode files are replaced now and then.
+    """
+    used_s = []
+    for each in family(pid):
+        # The process may have ended meanwhile.
+        with suppress(OSError):
+            # The name, in parentheses, may hold spaces; fields 14 to 17 are its times and its children's.
+            ticks = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[11:15]
+            used_s.append(sum(map(int, ticks)) / _TICKS_PER_S)
+    return sum(used_s) if used_s else None
 
 
 def family_memory_mib(pid: int) -> float | None:
@@ -133,12 +129,6 @@ def busy_s() -> float | None:
         return None
     user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, stat.read_text().splitlines()[0].split()[1:])
     return (user + nice + system + irq + softirq) / _TICKS_PER_S
-
-
-def _cpu_s(stat: Path) -> float:
-    # The name, in parentheses, may hold spaces; user and system time are fields 14 and 15.
-    values = stat.read_text().rpartition(")")[2].split()
-    return (int(values[11]) + int(values[12])) / _TICKS_PER_S
 
 
 def _field(path: str, name: str) -> str | None:

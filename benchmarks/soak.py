@@ -70,7 +70,8 @@ class _Snapshot:
     sent_s: float
     """Seconds of audio sent so far."""
     counters: Counters
-    server: machine.Usage | None
+    cpu_s: float | None
+    rss_mib: float | None
     n_interims: int
     n_words: int
 
@@ -184,7 +185,8 @@ class _SoakSession:
             taken_at=time.monotonic(),
             sent_s=self._sent_s,
             counters=Counters.parse(metrics),
-            server=machine.Usage.of(self._server.pid) if self._server.pid else None,
+            cpu_s=machine.family_cpu_s(self._server.pid) if self._server.pid else None,
+            rss_mib=machine.rss_mib(self._server.pid) if self._server.pid else None,
             n_interims=self._n_interims,
             n_words=self._n_words,
         )
@@ -194,13 +196,13 @@ def row(before: _Snapshot, after: _Snapshot) -> dict[str, Any]:
     """The figures of the period between two snapshots."""
     audio_s = after.sent_s - before.sent_s
     counters = after.counters - before.counters
-    cpu_s = after.server.cpu_s - before.server.cpu_s if before.server and after.server else None
+    cpu_s = None if before.cpu_s is None or after.cpu_s is None else after.cpu_s - before.cpu_s
     return {
         "until_s": round(after.sent_s, 3),
         "audio_s": round(audio_s, 3),
         "pace": audio_s / (after.taken_at - before.taken_at),
         "server": {
-            "rss_mib": after.server and after.server.rss_mib,
+            "rss_mib": after.rss_mib,
             "cpu_s_per_audio_s": None if cpu_s is None else cpu_s / audio_s,
         },
         "engine": {

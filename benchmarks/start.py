@@ -66,14 +66,9 @@ def time_ready(command: Sequence[str], serve_arguments: Sequence[str]) -> dict[s
     with running_process(serve, port, ready_path="/readyz", probe_s=PROBE_S) as server:
         wall_s = time.perf_counter() - start_s
         assert server.pid
-        usage = machine.Usage.of(server.pid)
+        cpu_s = machine.family_cpu_s(server.pid)
         time.sleep(IDLE_S)
-        idle = machine.Usage.of(server.pid)
-    return {
-        "wall_s": wall_s,
-        "cpu_s": usage.cpu_s if usage else None,
-        "idle_rss_mib": idle.rss_mib if idle else None,
-    }
+        return {"wall_s": wall_s, "cpu_s": cpu_s, "idle_rss_mib": machine.rss_mib(server.pid)}
 
 
 def table(result: dict[str, Any]) -> Table:

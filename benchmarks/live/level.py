@@ -59,7 +59,8 @@ class Snapshot:
 
     def __init__(self, server: RunningServer) -> None:
         self.taken_at = time.monotonic()
-        self.server = machine.Usage.of(server.pid) if server.pid else None
+        self.server_cpu_s = machine.family_cpu_s(server.pid) if server.pid else None
+        self.server_rss_mib = machine.rss_mib(server.pid) if server.pid else None
         self.generator_s = time.process_time()
         self.busy_s = machine.busy_s()
 
@@ -68,15 +69,16 @@ def usage(logs: Sequence[ClientLog], before: Snapshot, after: Snapshot) -> dict[
     """What the server, the clients and other processes used of the machine between two moments."""
     audio_s = sum(log.recording.audio_s for log in logs)
     generator_s = after.generator_s - before.generator_s
-    server_s = after.server.cpu_s - before.server.cpu_s if before.server and after.server else None
-    others_s = None
+    server_s = others_s = None
+    if before.server_cpu_s is not None and after.server_cpu_s is not None:
+        server_s = after.server_cpu_s - before.server_cpu_s
     if server_s is not None and before.busy_s is not None and after.busy_s is not None:
         others_s = max(after.busy_s - before.busy_s - server_s - generator_s, 0.0)
     return {
         "audio_s": audio_s,
         "server": {
             "cpu_s_per_audio_s": None if server_s is None else server_s / audio_s,
-            "rss_mib": after.server and after.server.rss_mib,
+            "rss_mib": after.server_rss_mib,
         },
         "generator_late_s": summary([late for log in logs for late in log.late_s]),
         "others_cores": None if others_s is None else others_s / (after.taken_at - before.taken_at),
