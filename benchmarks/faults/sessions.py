@@ -48,14 +48,16 @@ class SessionLog:
 async def stream(url: str, recording: Recording, *, speed: float) -> SessionLog:
     """Stream a recording at `speed` times the pace of speech. A failure is logged, not raised.
 
-    A session that cannot be opened is tried again: a service that is full or restarts has taken none of its audio.
+    A session that cannot be opened is tried again: a service that is full or restarts has taken none of its audio. One
+    that is not there any more is not waited for without end.
     """
+    until = time.monotonic() + SESSION_GRACE_S
     while True:
         log = SessionLog(recording=recording.name, started_at=time.monotonic())
         try:
             await _stream(log, url, recording, speed)
         except tutti.TuttiError as error:
-            if not log.is_open and _may_open_later(error):
+            if not log.is_open and _may_open_later(error) and time.monotonic() < until:
                 await asyncio.sleep(RETRY_S)
                 continue
             log.failure = describe_error(error)

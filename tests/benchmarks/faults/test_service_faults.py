@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.faults import service_faults
+from benchmarks.faults import service_faults, sessions
 from benchmarks.faults.campaign import CampaignLog, Fault, Plan, locate_differences
 from benchmarks.faults.differences import timed_words
 from benchmarks.faults.faults import PROCESS_FAULTS
 from benchmarks.faults.sessions import SessionLog
 from benchmarks.files.labelled_clips import samples_to_wav
 from benchmarks.recordings import load_bundled
+from benchmarks.server import free_port
 from tests.small_model import ARGUMENTS
 
 PATIENCE_S = 200
@@ -50,6 +51,14 @@ def test_no_word_is_lost_or_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert isinstance(result["n_cuts"], int) and result["n_cuts"] >= plan.n_cuts
     assert result["n_process_faults"] == 1
     assert len(service_faults.tables(result)) == 2
+
+
+def test_a_service_that_has_ended_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an undisturbed run nobody starts it again."""
+    monkeypatch.setattr(sessions, "SESSION_GRACE_S", 0.0)
+    streaming = sessions.stream(f"http://127.0.0.1:{free_port()}", load_bundled(1.0, 1)[0], speed=1.0)
+    log = asyncio.run(asyncio.wait_for(streaming, 30))
+    assert log.failure and log.failure.startswith("Unreachable: ")
 
 
 def test_differences_are_lined_up_with_the_faults_around_them() -> None:
