@@ -308,7 +308,7 @@ def _convert(checkpoint: str, scratch: Path) -> str:
     """Convert the checkpoint for CTranslate2, once.
 
     Raises:
-        Unavailable: the package that converts is not installed.
+        Unavailable: the package that converts is not installed, or the checkpoint is not in the layout of transformers.
     """
     target = scratch / "ct2"
     if target.is_dir():
@@ -317,6 +317,8 @@ def _convert(checkpoint: str, scratch: Path) -> str:
         return convert_for_ctranslate2(checkpoint, target)
     except ImportError as error:
         raise Unavailable(f"no --ct2, and {missing_extra('ctranslate2').message}") from error
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"no --ct2, and {checkpoint} cannot be converted: {error}") from error
 
 
 if __name__ == "__main__":

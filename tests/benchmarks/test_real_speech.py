@@ -117,6 +117,18 @@ def test_systems_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert result["differences"] == [difference]
 
 
+def test_a_model_that_cannot_be_converted_leaves_peers_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The embedded model is in no layout that CTranslate2's converter reads."""
+
+    def refuse(folder: str, target: Path) -> str:
+        raise ValueError("Unrecognized model")
+
+    monkeypatch.setattr(real_speech, "convert_for_ctranslate2", refuse)
+    ran, result = run([real_speech.parse_system("faster-whisper-int8-1")], monkeypatch, tmp_path / "a.json")
+    assert ran.exit_code == 1 and "cannot be converted: Unrecognized model" in ran.output
+    assert [each["state"] for each in result["systems"].values()] == ["unavailable"]
+
+
 def test_the_small_model_transcribes_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole command: servers in processes of their own, with files, with times of words, and live."""
     for name in [name for name in os.environ if name.startswith("TUTTI_")]:
