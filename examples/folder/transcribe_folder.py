@@ -94,7 +94,7 @@ def is_done(args: argparse.Namespace, recording: Path) -> bool:
 
 async def run(args: argparse.Namespace) -> int:
     """Transcribe what is not done yet. Returns how many recordings failed."""
-    found = sorted(path for path in args.folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    found = sorted(path for path in args.folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
     todo = [path for path in found if not is_done(args, path)]
     print(f"{len(found)} recordings, {len(found) - len(todo)} of them done before", flush=True)
     batch = Batch(args, todo)

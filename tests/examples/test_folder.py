@@ -21,10 +21,11 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture
 def talks(recordings: Path, tmp_path: Path) -> Path:
-    """Two recordings, and a file that looks like one."""
+    """Two recordings, and a file and a folder that look like one."""
     folder = tmp_path / "talks"
     shutil.copytree(recordings / "talks", folder)
     (folder / BROKEN).write_text("no audio")
+    (folder / "slides.mov").mkdir()
     return folder
 
 
