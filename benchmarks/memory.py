@@ -102,39 +102,22 @@ class Load:
 def main(path: Path, markdown: bool, serve_arguments: tuple[str, ...], **options: Any) -> None:
     """Measure the memory of a server under loads of several kinds, and when it is idle after them."""
     load = Load(**options)
-    _check(load)
-    recordings = load_bundled(CLIP_S, N_RECORDINGS)
-    with running_server([*GENEROUS, *serve_arguments]) as server:
-        rows, failures = uvloop.run(measure(server, load, recordings))
-    result = {**machine.describe(), "rows": rows, "failures": failures}
-    report.show([table(result)], result, as_markdown=markdown, path=path)
-    if failures:
-        print(*failures[:5], sep="\n", file=sys.stderr)
-        sys.exit(1)
-
-
-def _check(load: Load) -> None:
-    """Check that there is such a load.
-
-    Raises:
-        UsageError: an option is out of its range.
-    """
     if min(load.n_warm_up, load.n_sessions, load.n_uploads, load.n_overload, load.n_after) < 0:
         raise click.UsageError("--warm-up, --sessions, --uploads, --overload and --after: expected 0 or more")
     if not 0 < load.shortest_s <= load.longest_s <= CLIP_S:
         raise click.UsageError(f"--shortest and --longest: expected 0 < shortest <= longest <= {CLIP_S:g}")
+    recordings = load_bundled(CLIP_S, N_RECORDINGS)
+    with running_server([*GENEROUS, *serve_arguments]) as server:
+        stages = Stages(server, load, recordings)
+        uvloop.run(stages.run())
+    result = {**machine.describe(), "rows": stages.rows, "failures": stages.failures}
+    report.show([table(result)], result, as_markdown=markdown, path=path)
+    if stages.failures:
+        print(*stages.failures[:5], sep="\n", file=sys.stderr)
+        sys.exit(1)
 
 
-async def measure(
-    server: RunningServer, load: Load, recordings: Sequence[Recording]
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Run all stages. Returns a row for each, and the failures of sessions."""
-    stages = _Stages(server, load, recordings)
-    await stages.run()
-    return stages.rows, stages.failures
-
-
-class _Stages:
+class Stages:
     """The stages of one run, and the rows so far."""
 
     def __init__(self, server: RunningServer, load: Load, recordings: Sequence[Recording]) -> None:
@@ -223,20 +206,21 @@ class _Stages:
         body = _multipart(file)
         n_sent = len(body) if index % 2 else self._random.randrange(len(body))
         address = urlsplit(self._server.url)
-        _, writer = await asyncio.open_connection(address.hostname, address.port)
         head = (
             f"POST {PATH} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n"
             f"Content-Type: multipart/form-data; boundary={BOUNDARY}\r\n\r\n"
         )
         try:
-            writer.write(head.encode() + body[:n_sent])
-            await writer.drain()
-            # A moment for the server to begin: to read the rest of what came, to decode, to transcribe.
-            await asyncio.sleep(self._random.uniform(0, 0.3))
+            _, writer = await asyncio.open_connection(address.hostname, address.port)
+            try:
+                writer.write(head.encode() + body[:n_sent])
+                await writer.drain()
+                # A moment for the server to begin: to read the rest of what came, to decode, to transcribe.
+                await asyncio.sleep(self._random.uniform(0, 0.3))
+            finally:
+                writer.transport.abort()
         except OSError as error:
-            self.failures.append(f"upload: the server closed the connection: {error}")
-        finally:
-            writer.transport.abort()
+            self.failures.append(f"upload: {describe_error(error)}")
 
     async def _idle(self, name: str) -> None:
         """Wait, then measure once: what the server gave back in the meantime does not count."""
