@@ -1,19 +1,17 @@
 """Loads recordings with their transcripts and speech times: the bundled ones, or a folder with a manifest."""
 
-import asyncio
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import click
 import numpy as np
 
 import tutti
-from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.media.file_decoder import decode_pieces
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -220,9 +218,5 @@ def _joined(utterances: Iterable[ReferenceUtterance]) -> str:
 
 
 def _read(path: Path) -> Samples:
-    async def collect(file: IO[bytes]) -> Samples:
-        async with aclosing(decode_file(file)) as pieces:
-            return np.concatenate([piece async for piece in pieces])
-
     with path.open("rb") as file:
-        return asyncio.run(collect(file))
+        return np.concatenate(list(decode_pieces(file, None)))

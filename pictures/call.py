@@ -3,13 +3,12 @@
 import base64
 import io
 import wave
-from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.media.file_decoder import decode_pieces
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -43,11 +42,11 @@ CLIPS = (
 )
 
 
-async def call_in_base64() -> str:
+def call_in_base64() -> str:
     """The call as a WAV file with a channel for each side."""
     whole = np.zeros((round(LENGTH_S * SAMPLE_RATE), len(SIDES)), np.float32)
     for clip in CLIPS:
-        part = (await _read(clip.path))[round(clip.from_s * SAMPLE_RATE) : round(clip.until_s * SAMPLE_RATE)]
+        part = _read(clip.path)[round(clip.from_s * SAMPLE_RATE) : round(clip.until_s * SAMPLE_RATE)]
         begin = round(clip.at_s * SAMPLE_RATE)
         whole[begin : begin + len(part), SIDES.index(clip.side)] += part
     file = io.BytesIO()
@@ -59,7 +58,6 @@ async def call_in_base64() -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
-async def _read(path: Path) -> Samples:
+def _read(path: Path) -> Samples:
     with path.open("rb") as file:
-        async with aclosing(decode_file(file)) as pieces:
-            return np.concatenate([piece async for piece in pieces])
+        return np.concatenate(list(decode_pieces(file, None)))

@@ -7,7 +7,7 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
@@ -19,7 +19,7 @@ from tests.browser import exact_microphone
 from tests.browser.chromium import NAMES, Page, open_page, write_wav
 from tests.browser.fake_calls import drop
 from tutti_server.app.cli.demo import PAUSE_S, SAMPLES
-from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.media.file_decoder import decode_pieces
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.server.main import Server, bind, build_app
 from tutti_server.app.service.settings import Settings
@@ -66,7 +66,7 @@ async def take_screenshot(
     view: View, out: Path, *, model: str = EngineConfig().model, recordings: Iterable[Path] = SAMPLES.values()
 ) -> None:
     """Start the server and the browser, wait for captions, and keep what the view shows then."""
-    recording = await _joined(recordings)
+    recording = _joined(recordings)
     with tempfile.TemporaryDirectory() as folder:
         microphone = write_wav(Path(folder) / "silence.wav", np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE)
         async with _page_server(model) as url, open_page(Path(folder) / "profile", microphone) as page:
@@ -83,13 +83,14 @@ async def _caption(page: Page, url: str, view: View, recording: Samples, out: Pa
     await page.open(url)
     await page.click("#toggle")
     await page.wait_for(PAGE_SHOWS, TIMEOUT_S)
-    await _take(page, out)
+    await page.drawn()
+    await page.screenshot(out)
 
 
 async def _record_call(page: Page, url: str, view: View, out: Path) -> None:
     """Take the picture of a call's record, which the server makes of its recording."""
     await page.open(f"{url}/calls")
-    await drop(page, ("call.wav", "audio/wav", await call_in_base64()))
+    await drop(page, ("call.wav", "audio/wav", call_in_base64()))
     await page.wait_for("document.activeElement.id === 'channel-names'")
     await page.type_text(", ".join(SIDES))
     await page.press_enter()
@@ -100,21 +101,16 @@ async def _record_call(page: Page, url: str, view: View, out: Path) -> None:
         slider.value = '{view.call_at_s}';
         slider.dispatchEvent(new Event('input'));
     }})(document.querySelector('#position'))""")
-    await _take(page, out)
-
-
-async def _take(page: Page, out: Path) -> None:
     await page.drawn()
     await page.screenshot(out)
 
 
-async def _joined(recordings: Iterable[Path]) -> Samples:
+def _joined(recordings: Iterable[Path]) -> Samples:
     """The recordings, with a pause after each."""
     parts: list[Samples] = []
     for path in recordings:
         with path.open("rb") as file:
-            async with aclosing(decode_file(file)) as pieces:
-                parts += [piece async for piece in pieces]
+            parts += decode_pieces(file, None)
         parts.append(np.zeros(round(PAUSE_S * SAMPLE_RATE), np.float32))
     return np.concatenate(parts)
 
