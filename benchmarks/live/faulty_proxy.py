@@ -31,12 +31,9 @@ class FaultyProxy:
         """Set but during a cut."""
         self._network.set()
         self.url = ""
-        self.n_drops = 0
-        """How often connections were lost."""
 
     def drop_connections(self) -> None:
         """Drop all connections as when a phone changes networks: neither side gets a close."""
-        self.n_drops += 1
         for connection in self._connections:
             connection.abort()
 
@@ -47,7 +44,6 @@ class FaultyProxy:
 
     def silence(self) -> None:
         """Forward nothing any more on the present connections, and leave them open: both sides wait."""
-        self.n_drops += 1
         for connection in self._connections:
             connection.flowing.clear()
             connection.is_silenced = True
@@ -109,7 +105,6 @@ class FaultyProxy:
             await connection.run()
         finally:
             self._connections.discard(connection)
-            self.n_drops += connection.bytes_left == 0
 
 
 class _ForwardedConnection:

@@ -26,8 +26,6 @@ from benchmarks.recordings import ReferenceUtterance
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
-CHUNK_SAMPLES = SAMPLE_RATE // 10
-"""Samples in a chunk: 100 ms."""
 CONNECT_AHEAD_S = 2.0
 """A client connects this many seconds before it starts to speak."""
 FLUSH_AFTER_S = 0.15
@@ -74,9 +72,9 @@ class ClientGroup:
     """The call of each client, and when it starts to speak."""
     flushes: bool
     """Whether clients flush after each utterance."""
-    chunk_samples: int = CHUNK_SAMPLES
+    chunk_samples: int
     """Samples in a chunk."""
-    calls_again: bool = False
+    calls_again: bool
     """Whether a client that is refused calls again, and then sends its call from the beginning, up to the usual end."""
 
 
@@ -118,8 +116,6 @@ class LoadLog:
     """Sessions that the server accepted."""
     failures: list[str] = field(default_factory=list)
     """Sessions that did not end as they should, and error events."""
-    cpu_s: float = 0.0
-    """CPU seconds of the client processes."""
 
     def add(self, other: "LoadLog") -> None:
         """Add the log of another process."""
@@ -134,14 +130,13 @@ def run_clients(group: ClientGroup) -> LoadLog:
 
 async def run_group(group: ClientGroup) -> LoadLog:
     """Run all clients of a group on the present event loop."""
-    log, cpu_before_s = LoadLog(), time.process_time()
+    log = LoadLog()
     # Mapped, so that the processes share the memory of long calls.
     pcm = {call.file: np.load(call.file, mmap_mode="r") for call, _ in group.calls}
     async with asyncio.TaskGroup() as tasks:
         for call, speaks_at in group.calls:
             client = _Client(group, call, memoryview(pcm[call.file]).cast("B"), speaks_at, log)
             tasks.create_task(client.run())
-    log.cpu_s = time.process_time() - cpu_before_s
     return log
 
 

@@ -22,6 +22,7 @@ from benchmarks.files.systems import (
     System,
     TimedWord,
     Unavailable,
+    parse_system,
 )
 from benchmarks.recordings import REPOSITORY
 from tests.benchmarks.files.test_clip_scores import clip
@@ -124,7 +125,7 @@ def test_a_model_that_cannot_be_converted_leaves_peers_out(monkeypatch: pytest.M
         raise ValueError("Unrecognized model")
 
     monkeypatch.setattr(real_speech, "convert_for_ctranslate2", refuse)
-    ran, result = run([real_speech.parse_system("faster-whisper-int8-1")], monkeypatch, tmp_path / "a.json")
+    ran, result = run([parse_system("faster-whisper-int8-1")], monkeypatch, tmp_path / "a.json")
     assert ran.exit_code == 1 and "cannot be converted: Unrecognized model" in ran.output
     assert [each["state"] for each in result["systems"].values()] == ["unavailable"]
 
