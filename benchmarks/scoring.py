@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -24,18 +24,7 @@ def normalise(text: str, language: str = "en") -> list[str]:
     The table of British and American spellings is left empty, because not every checkpoint has one. For languages other
     than English only case and punctuation are removed.
     """
-    return _plain_normaliser(language)(text)
-
-
-def normaliser(language: str, spellings: Mapping[str, str]) -> Callable[[str], list[str]]:
-    """A function that normalises texts of one language as `normalise` does.
-
-    For English it also replaces British spellings by the American ones in `spellings`.
-    """
-    from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
-
-    clean: Any = EnglishTextNormalizer(dict(spellings)) if language == "en" else BasicTextNormalizer()
-    return lambda text: str(clean(text)).split()
+    return str(_normaliser(language)(text)).split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,5 +127,7 @@ def word_summary(values: Sequence[float]) -> dict[str, Any]:
 
 
 @cache
-def _plain_normaliser(language: str) -> Callable[[str], list[str]]:
-    return normaliser(language, {})
+def _normaliser(language: str) -> Any:
+    from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
+
+    return EnglishTextNormalizer({}) if language == "en" else BasicTextNormalizer()

@@ -3,7 +3,6 @@
 import re
 
 from benchmarks import scoring
-from benchmarks.scoring import WordErrors, count_errors
 
 AMERICAN = {
     "centre": "center",
@@ -64,11 +63,6 @@ def normalise(text: str, language: str = "en") -> list[str]:
         return scoring.normalise(text, language)
     words = [AMERICAN.get(word, word) for word in scoring.normalise(_as_spoken(text))]
     return _joined(_HALF_DAY.sub(r"\1 \2m", " ".join(words)).split())
-
-
-def word_errors(reference: str, text: str, language: str = "en") -> WordErrors:
-    """Count the word errors of a text after normalising both texts."""
-    return count_errors(normalise(reference, language), normalise(text, language))
 
 
 def _as_spoken(text: str) -> str:
