@@ -35,7 +35,7 @@ from benchmarks.options import (
     parse_numbers,
     result_options,
 )
-from benchmarks.report import NO_VALUE, Table, number
+from benchmarks.report import Table, number
 from benchmarks.scoring import percentile
 from benchmarks.throughput import mlperf_shape
 from benchmarks.throughput.floor import lower_bound_s, precision_of
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from tutti_server.engine.engine import Engine
     from tutti_server.engine.runner import Runner
 
-SCHEMA = 1
 LIMIT_OF = "H200"
 """In the name of the GPU whose limit is computed. Other GPUs may be faster, and a CPU is not."""
 REPEATS = 5
@@ -361,7 +360,6 @@ def main(
         raise click.UsageError("--profile: expected one of --models and one --concurrency beside it")
     observation = Observation(trace, with_nvtx)
     result: dict[str, Any] = {
-        "schema": SCHEMA,
         **machine.describe(),
         "preset": preset,
         "tokens": work.mean_tokens,
@@ -450,7 +448,7 @@ def _tables(result: dict[str, Any]) -> list[Table]:
             f"Requests per second, {device}{shape}",
             ("", "concurrent", "tokens", "req/s", "limit", "of limit", "p50 s", "p95 s", "decode\nbatch",
              "encode\nbatch", "encode %", "decode %", "wrong\nlength"),
-            [_row("", row) for row in result["loads"]],
+            [_row(row) for row in result["loads"]],
         )
     ]  # fmt: skip
     if result["ablation"]:
@@ -491,9 +489,9 @@ def shares(result: dict[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _row(variant: str, row: dict[str, Any]) -> tuple[str, ...]:
+def _row(row: dict[str, Any]) -> tuple[str, ...]:
     return (
-        f"{row['model']}{variant}",
+        row["model"],
         str(row["concurrency"]),
         number(row["tokens_per_request"], 1),
         number(row["requests_per_s"], 1),
@@ -505,7 +503,7 @@ def _row(variant: str, row: dict[str, Any]) -> tuple[str, ...]:
         number(row["encode_batch"], 1),
         number(100 * row["encode_share"], 0),
         number(100 * row["decode_share"], 0),
-        str(row["wrong_length"]) or NO_VALUE,
+        str(row["wrong_length"]),
     )
 
 

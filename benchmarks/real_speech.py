@@ -56,8 +56,6 @@ from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
 from benchmarks.scoring import WordErrors, percentile, summary
 from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, read_checkpoint
 
-SCHEMA = 1
-
 
 @dataclass(slots=True, kw_only=True)
 class Turns:
@@ -117,8 +115,6 @@ def main(
     clips = list(map(by_telephone, clips)) if telephone else clips
     checkpoint = str(find_checkpoint(model))
     result: dict[str, Any] = {
-        "benchmark": "real_speech",
-        "schema": SCHEMA,
         **machine.describe(),
         "model": Path(model).name,
         "n_versions": versions,

@@ -4,8 +4,6 @@ import asyncio
 import signal
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,7 +13,7 @@ import click
 
 from benchmarks import machine
 from benchmarks.child_processes import start_child
-from benchmarks.server import PROBE_S, START_TIMEOUT_S, STOP_TIMEOUT_S, free_port, serve_command
+from benchmarks.server import PROBE_S, START_TIMEOUT_S, STOP_TIMEOUT_S, RunningServer, free_port, serve_command
 
 START_ATTEMPTS = 5
 """How often the service is started before the campaign gives up."""
@@ -97,10 +95,10 @@ class DisturbedService:
 
     def _is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=10) as response:
-                return bool(response.status == 200)
-        except (urllib.error.URLError, OSError):
+            RunningServer(self.url, None).fetch("/readyz")
+        except OSError:
             return False
+        return True
 
 
 @asynccontextmanager

@@ -22,17 +22,13 @@ class Work:
     n_beams: int = field(default=1, kw_only=True)
 
     def window(self, index: int) -> Window:
-        """The window of a request."""
-        return self.window_of(index, self.n_tokens)
-
-    def window_of(self, index: int, n_tokens: int) -> Window:
-        """A window of noise as loud as speech, with different noise for each index.
+        """The window of a request: noise as loud as speech, different for each index.
 
         Its text is requested at the end only, as the service does.
         """
         samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
         return Window(
-            samples=samples, session="", options=decode_options(n_tokens, self.n_beams), priority=Priority.FILE
+            samples=samples, session="", options=decode_options(self.n_tokens, self.n_beams), priority=Priority.FILE
         )
 
     def n_windows(self, concurrency: int, n_requests: int) -> int:
