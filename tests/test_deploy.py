@@ -302,9 +302,7 @@ def test_a_dashboard_is_valid_for_grafana(name: str) -> None:
     assert [each["uid"] for each in DASHBOARDS.values()].count(dashboard["uid"]) == 1
     panels, variables = dashboard["panels"], dashboard["templating"]["list"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    asked = [panel["datasource"] for panel in panels]
-    asked += [target["datasource"] for panel in panels for target in panel["targets"]]
-    asked += [variable["datasource"] for variable in variables]
+    asked = [each["datasource"] for each in (*panels, *variables)]
     assert all(each == {"type": source["type"], "uid": source["uid"]} for each in asked)
     used = {each for panel in panels for target in panel["targets"] for each in re.findall(r"\$(\w+)", target["expr"])}
     assert used <= {variable["name"] for variable in variables} | GRAFANA_VARIABLES
