@@ -14,7 +14,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,14 @@ import tutti
 from benchmarks import machine, report
 from benchmarks.files.endpoint import PATH, side_by_side
 from benchmarks.files.labelled_clips import samples_to_wav
-from benchmarks.live.client import describe_error
+from benchmarks.live.client import chunks_of, describe_error
 from benchmarks.options import benchmark_command, result_options, serve_arguments_argument
-from benchmarks.recordings import PCM_16K, Recording, load_bundled, to_pcm
+from benchmarks.recordings import PCM_16K, Recording, load_bundled
 from benchmarks.report import Table, number
 from benchmarks.server import RunningServer, running_server
+from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
-CHUNK_BYTES = SAMPLE_RATE // 10 * 2
-"""Bytes of a message: 100 ms."""
 CLIP_S = 30.0
 """Seconds of each recording of which clips are cut."""
 N_RECORDINGS = 8
@@ -125,7 +124,7 @@ class Stages:
         self.failures: list[str] = []
         self._server = server
         self._load = load
-        self._audio = [to_pcm(each.samples) for each in recordings]
+        self._audio = [each.samples for each in recordings]
         self._files = [samples_to_wav(each.samples) for each in recordings]
         self._random = random.Random(1)
         self._samples: list[float] = []
@@ -173,14 +172,14 @@ class Stages:
     async def _short_session(self, index: int) -> None:
         """Send a clip as fast as possible."""
         audio = self._audio[index % len(self._audio)]
-        n_bytes = int(self._random.uniform(self._load.shortest_s, self._load.longest_s) * SAMPLE_RATE) * 2
-        begin = self._random.randrange(0, max(1, len(audio) - n_bytes), 2)
-        await self._session(audio[begin : begin + n_bytes], tutti.Pace(1000.0, CLIP_S * 2))
+        n_samples = int(self._random.uniform(self._load.shortest_s, self._load.longest_s) * SAMPLE_RATE)
+        begin = self._random.randrange(max(1, len(audio) - n_samples))
+        await self._session(audio[begin : begin + n_samples], tutti.Pace(1000.0, CLIP_S * 2))
 
     async def _long_session(self, index: int) -> None:
         await self._session(self._audio[index % len(self._audio)], tutti.Pace(OVERLOAD_PACE, CLIP_S * 2))
 
-    async def _session(self, audio: bytes, pace: tutti.Pace) -> None:
+    async def _session(self, audio: Samples, pace: tutti.Pace) -> None:
         try:
             async with (
                 asyncio.timeout(TIMEOUT_S),
@@ -195,7 +194,7 @@ class Stages:
                     resume_buffer_s=0,
                 ) as session,
             ):
-                async for _ in session.stream(tutti.paced(_chunks(audio), PCM_16K, pace)):
+                async for _ in session.stream(tutti.paced(chunks_of(audio), PCM_16K, pace)):
                     pass
         except (tutti.TuttiError, TimeoutError, OSError) as error:
             self.failures.append(describe_error(error))
@@ -264,11 +263,6 @@ def _multipart(file: bytes) -> bytes:
     head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="speech.wav"\r\n\r\n'
     model = f'\r\n--{BOUNDARY}\r\nContent-Disposition: form-data; name="model"\r\n\r\ntutti\r\n--{BOUNDARY}--\r\n'
     return head.encode() + file + model.encode()
-
-
-async def _chunks(audio: bytes) -> AsyncIterator[bytes]:
-    for begin in range(0, len(audio), CHUNK_BYTES):
-        yield audio[begin : begin + CHUNK_BYTES]
 
 
 def table(result: dict[str, Any]) -> Table:

@@ -21,7 +21,7 @@ import uvloop
 
 import tutti
 from benchmarks import machine, report
-from benchmarks.live.client import describe_error
+from benchmarks.live.client import CHUNK_SAMPLES, describe_error
 from benchmarks.live.level import warm_up
 from benchmarks.options import benchmark_command, result_options, serve_arguments_argument
 from benchmarks.recordings import PCM_16K, load_bundled, to_pcm, with_silence
@@ -37,8 +37,6 @@ LOOP_S = 300.0
 """Seconds of audio that are repeated. All periods hold the same audio, so that only time makes them differ."""
 PAUSE_S = 2.0
 """Seconds of silence between two repetitions."""
-CHUNK_SAMPLES = SAMPLE_RATE // 10
-"""Samples in a chunk: 100 ms."""
 GRACE_S = 600.0
 """A session that takes this many seconds longer than its audio takes in real time has failed."""
 STOP_TIMEOUT_S = 120.0

@@ -2,16 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import tutti
 from benchmarks.faults.differences import TimedWord, timed_words
-from benchmarks.live.client import CHUNK_SAMPLES, describe_error
+from benchmarks.live.client import chunks_of, describe_error
 from benchmarks.live.live_text import LiveText
-from benchmarks.recordings import PCM_16K, Recording, to_pcm
+from benchmarks.recordings import PCM_16K, Recording
 
 SESSION_GRACE_S = 600.0
 """A session that takes this many seconds longer than its audio has failed."""
@@ -75,7 +74,7 @@ async def _stream(log: SessionLog, url: str, recording: Recording, speed: float)
     live = LiveText()
     async with (
         asyncio.timeout(recording.audio_s / min(speed, 1.0) + SESSION_GRACE_S),
-        aclosing(_chunks(recording)) as chunks,
+        aclosing(chunks_of(recording.samples)) as chunks,
         # With a fixed silence the same audio ends in the same places, however late the engine answers.
         tutti.connect(url, language=LANGUAGE, endpointing="vad", proxy=None) as session,
         aclosing(tutti.paced(chunks, PCM_16K, tutti.Pace(speed, session.started.limits.max_ahead_s))) as audio,
@@ -108,9 +107,3 @@ async def upload(url: str, name: str, path: Path) -> SessionLog:
     except (tutti.TuttiError, OSError) as error:
         log.failure = describe_error(error)
     return log
-
-
-async def _chunks(recording: Recording) -> AsyncGenerator[bytes, None]:
-    data = to_pcm(recording.samples)
-    for begin in range(0, len(data), 2 * CHUNK_SAMPLES):
-        yield data[begin : begin + 2 * CHUNK_SAMPLES]

@@ -23,13 +23,12 @@ import numpy as np
 import tutti
 from benchmarks.files.endpoint import MAX_ERROR_CHARS, PATH, open_client
 from benchmarks.files.labelled_clips import Clip, Pcm, interleaved, to_wav
+from benchmarks.live.client import CHUNK_SAMPLES
 from benchmarks.peer_servers import file_engine
 from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 from tutti_server.app.languages import NAMES
 from tutti_server.engine.api import SAMPLE_RATE
 
-CHUNK_SAMPLES = SAMPLE_RATE // 10
-"""Samples in a chunk of a live session: 100 ms."""
 GRACE_S = 300.0
 """A session that takes this many seconds longer than sending its audio has failed."""
 ANSWER_TIMEOUT_S = 600.0

@@ -11,9 +11,8 @@ from benchmarks.recordings import Recording, to_pcm
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
-CHUNK_S = 0.1
-"""Length of the chunks that clients send, in seconds."""
-CHUNK_SAMPLES = round(CHUNK_S * SAMPLE_RATE)
+CHUNK_SAMPLES = SAMPLE_RATE // 10
+"""Samples in the chunks that clients send: 100 ms."""
 GRACE_S = 90.0
 """A session that takes this many seconds longer than its audio has failed."""
 
@@ -100,6 +99,12 @@ def describe_error(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
+
+
+async def chunks_of(samples: Samples) -> AsyncGenerator[bytes, None]:
+    """Samples as chunks of PCM, without pauses."""
+    for begin in range(0, len(samples), CHUNK_SAMPLES):
+        yield to_pcm(samples[begin : begin + CHUNK_SAMPLES])
 
 
 async def _pcm_chunks(log: ClientLog) -> AsyncGenerator[bytes, None]:

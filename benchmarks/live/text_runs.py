@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.files.labelled_clips import Clip, Pcm
 from benchmarks.live.captions import SpokenWord
+from benchmarks.live.client import CHUNK_SAMPLES
 from benchmarks.live.live_text import LiveText, ReaderFigures, measure
 from benchmarks.scoring import words
 from tutti_server.app.errors import SessionError
@@ -38,8 +39,6 @@ FILES = "files"
 NO_INTERIMS = "none"
 INTERVAL_MS = 350
 """Least audio between two interims, in ms."""
-CHUNK_SAMPLES = SAMPLE_RATE // 10
-"""Live audio is fed in chunks of 100 ms."""
 TAIL_S = 2.0
 """Seconds of silence after each clip, so that its last utterance ends."""
 N_SLOTS = 32
