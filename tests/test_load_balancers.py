@@ -22,7 +22,7 @@ from tests.app.conftest import Running, running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import FakeTranscriber, said, silence, speech
 from tutti_server.app.media.decoders import Decoders
-from tutti_server.app.server.http_protocols import MAX_HEAD_BYTES
+from tutti_server.app.server.http_protocols import KEEP_ALIVE_S, MAX_HEAD_BYTES
 from tutti_server.app.server.main import PING_INTERVAL_S
 from tutti_server.app.server.routes import routes
 from tutti_server.app.service.settings import Settings
@@ -242,6 +242,13 @@ def test_quiet_sockets_stay_open_and_long_files_are_awaited() -> None:
     manager = connection_manager()
     assert seconds(manager["stream_idle_timeout"]) >= max(MIN_IDLE_S, RESPONSE_S)
     assert all(route["route"]["timeout"] == "0s" for route in envoy_routes() if "route" in route)
+
+
+def test_envoy_closes_idle_connections_before_the_server_does() -> None:
+    """Else a request might go out on a connection that is just being closed."""
+    (cluster,) = ENVOY["static_resources"]["clusters"]
+    (options,) = cluster["typed_extension_protocol_options"].values()
+    assert seconds(options["common_http_protocol_options"]["idle_timeout"]) < KEEP_ALIVE_S
 
 
 def connection_manager() -> dict[str, Any]:
