@@ -232,23 +232,26 @@ def run_groups(groups: list[ClientGroup]) -> LoadLog:
     return log
 
 
-class _Snapshot:
-    """The server's CPU time and counters at one moment."""
+class Snapshot:
+    """The server's CPU time and counters at one moment; none where it has ended, so that earlier levels are shown."""
 
     def __init__(self, server: RunningServer) -> None:
         self.taken_at = time.monotonic()
         self.cpu_s = machine.family_cpu_s(server.pid) if server.pid else None
-        self.counters = Counters.parse(server.fetch("/metrics"))
+        try:
+            self.counters = Counters.parse(server.fetch("/metrics"))
+        except OSError:
+            self.counters = Counters({})
 
 
-def _snapshot_at(server: RunningServer, at_s: float) -> _Snapshot:
+def _snapshot_at(server: RunningServer, at_s: float) -> Snapshot:
     """Wait until this time of `time.monotonic`, and look at the server then."""
     time.sleep(max(0.0, at_s - time.monotonic()))
-    return _Snapshot(server)
+    return Snapshot(server)
 
 
 def level_result(
-    log: LoadLog, n: int, measured: tuple[float, float], before: _Snapshot, after: _Snapshot
+    log: LoadLog, n: int, measured: tuple[float, float], before: Snapshot, after: Snapshot
 ) -> dict[str, Any]:
     """The figures of one level, of the time between the two of `measured`, and the verdicts on them.
 
