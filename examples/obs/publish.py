@@ -54,8 +54,14 @@ async def publish(args: argparse.Namespace) -> None:
             print(f"publish.py: {warning.message}", file=sys.stderr)
         if session.started.room is None:
             raise tutti.BadOption("--url", "a server that has rooms", args.url)
-        # The first Ctrl-C ends the audio, and the last text still comes.
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, session.end_audio)
+        loop = asyncio.get_running_loop()
+
+        def interrupt() -> None:
+            loop.remove_signal_handler(signal.SIGINT)
+            session.end_audio()
+
+        # The first Ctrl-C ends the audio, and the last text still comes; the second one ends the program.
+        loop.add_signal_handler(signal.SIGINT, interrupt)
         path = session.started.room.path
         print(f"browser source: {reader_address(args.url, path, obs=1, lines=args.lines, size=args.size)}")
         print(f"for readers:    {reader_address(args.url, path)}", flush=True)

@@ -1,11 +1,13 @@
 """examples/obs: what is said into a room is read at the address that the program prints."""
 
+import asyncio
 import json
 from pathlib import Path
 
 import httpx
 
 from tests.app.cli.child import running
+from tests.clients.python.client_fakes import Peer, make_started, serve_script
 from tests.compat.conftest import Running
 from tests.examples.conftest import EXAMPLES
 from tests.recordings import TEXTS
@@ -39,3 +41,21 @@ def test_a_room_without_a_name_gets_one_that_cannot_be_guessed(server: Running, 
         assert len(name) >= 22
         program.interrupt()
         assert program.end() == (0, "")
+
+
+async def test_a_second_ctrl_c_does_not_wait(recordings: Path) -> None:
+    """It ends the program although the server has not finished."""
+
+    async def forget(peer: Peer) -> None:
+        await peer.receive_until("start")
+        room = {"name": "choir-7", "path": "/captions/choir-7", "token": "t"}
+        await peer.send(make_started() | {"room": room})
+        await peer.receive_until("stop")
+        program.interrupt()
+        await peer.socket.wait_closed()
+
+    async with serve_script(forget) as server:
+        with running(EXAMPLES / PROGRAM, recordings / "speech.wav", "--url", server.url) as program:
+            await asyncio.to_thread(program.wait_for, "for readers: ")
+            program.interrupt()
+            assert await asyncio.to_thread(program.end) == (130, "")
