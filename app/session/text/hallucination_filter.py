@@ -40,8 +40,7 @@ class HallucinationFilter:
     stock_logprob_threshold: float = -1.0
     """The same for a stock phrase alone between `certain_speech_threshold` and `speech_threshold`.
 
-    People who said one had -0.85 and more (51 clips in five languages), and where the model is certain -1.1; music and
-    noise up to -1.1.
+    People who said one had -0.88 and more (51 clips in five languages), music and noise -1.07 and less.
     """
     speech_threshold: float = 0.3
     """A probability of silence. Up to it, it says nothing against the text: short answers of people have as much."""
