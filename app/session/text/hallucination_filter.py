@@ -90,16 +90,22 @@ class HallucinationFilter:
             return False
         if text_logprob is None:
             return True
+        if is_stock_phrase(text):
+            return self._is_said(no_speech_prob, text_logprob)
         return text_logprob >= self._needed_logprob(text, no_speech_prob)
 
-    def _needed_logprob(self, text: str, no_speech_prob: float) -> float:
-        may_be_speech = no_speech_prob <= self.speech_threshold
+    def _is_said(self, no_speech_prob: float, text_logprob: float) -> bool:
+        """Whether a stock phrase alone may be shown. The model is as sure of one in music as in speech."""
+        if self.is_silence(no_speech_prob):
+            return False
+        if no_speech_prob > self.speech_threshold:
+            return text_logprob >= self.silent_logprob_threshold
         is_certain = no_speech_prob <= self.certain_speech_threshold
-        if is_stock_phrase(text):
-            if is_certain:
-                return self.text_logprob_threshold
-            return self.stock_logprob_threshold if may_be_speech else self.silent_logprob_threshold
-        if may_be_speech:
+        return text_logprob >= (self.text_logprob_threshold if is_certain else self.stock_logprob_threshold)
+
+    def _needed_logprob(self, text: str, no_speech_prob: float) -> float:
+        if no_speech_prob <= self.speech_threshold:
+            is_certain = no_speech_prob <= self.certain_speech_threshold
             is_short = count_letters(text) <= self.short_text_letters
             return self.lenient_logprob_threshold if is_certain or is_short else self.text_logprob_threshold
         share = min((no_speech_prob - self.speech_threshold) / (self.no_speech_threshold - self.speech_threshold), 1.0)

@@ -464,7 +464,9 @@ def test_every_window_carries_the_last_hypothesis_as_prefix_and_draft() -> None:
     ("text", "no_speech_prob", "text_logprob", "is_text"),
     [
         (" Thank you.", 0.9, -0.9, False),
-        (" Thank you.", 0.9, -0.2, True),
+        (" Thank you.", 0.9, -0.1, False),
+        (" Thank you.", 0.5, -0.2, True),
+        (" Stop.", 0.9, -0.2, True),
         (" Thank you.", 0.05, -1.2, True),
         (" Thank you.", 0.1, -0.9, True),
         (" Thank you.", 0.1, -1.1, False),
