@@ -5,6 +5,17 @@ from collections.abc import Mapping
 
 from tutti_server.engine.api import LEAST_LANGUAGE_PROBABILITY
 
+LEAST_OTHER_PROBABILITY = 0.05
+"""A window whose text is doubtful is decoded in its second language, too, if that has at least this probability."""
+
+
+def other_language(probabilities: Mapping[str, float], bias: Mapping[str, float]) -> str | None:
+    """Return the second language after `choose_language`, whose arguments these are; `None` if it is too unlikely."""
+    first = choose_language(probabilities, bias)
+    others = {each: share for each, share in probabilities.items() if each != first}
+    other = choose_language(others, bias) if others else first
+    return other if other != first and others[other] >= LEAST_OTHER_PROBABILITY else None
+
 
 def choose_language(probabilities: Mapping[str, float], bias: Mapping[str, float]) -> str:
     """Return the likeliest language, with the bias; of equal ones that with the higher probability.

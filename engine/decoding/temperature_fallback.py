@@ -2,8 +2,9 @@
 
 The temperatures, the number of attempts and the thresholds are the fields of `tutti_server.engine.api.Sampling`.
 
-Source: openai/whisper, whisper/transcribe.py, `decode_with_fallback`. One thing differs: where no output is good
-enough, the likeliest one counts instead of the last one, as in faster-whisper.
+Source: openai/whisper, whisper/transcribe.py, `decode_with_fallback`. Two things differ. Where no output is good
+enough, the likeliest one counts instead of the last one, as in faster-whisper. And where the language was detected, a
+window is decoded in the second-likeliest one, too, before the temperature rises.
 """
 
 import itertools
@@ -13,6 +14,13 @@ from typing import Generic, TypeVar
 from tutti_server.engine.api import DecodeOptions, Sampling
 
 Output = TypeVar("Output")
+
+LANGUAGE_LEAD = 0.2
+"""A mean log-probability per token, by which the text in a second language must be likelier than that in the first.
+
+With Whisper base and an open language, 325 recordings in seven languages had 25.3 % word errors with the detected
+languages, and 22.9 with the likelier ones: the detector takes Scottish speakers of English for Welsh ones.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +50,11 @@ class Outcome:
         if self.no_speech_prob > sampling.no_speech_threshold and self.avg_logprob < sampling.logprob_threshold:
             # The window holds no speech: another attempt would only make words up.
             return True
-        is_repetitive = self.is_repetitive or self.compression_ratio > sampling.compression_ratio_threshold
-        return not is_repetitive and self.avg_logprob >= sampling.logprob_threshold
+        return not self.repeats(sampling) and self.avg_logprob >= sampling.logprob_threshold
+
+    def repeats(self, sampling: Sampling) -> bool:
+        """Return whether the output repeats itself, or did before it was cut."""
+        return self.is_repetitive or self.compression_ratio > sampling.compression_ratio_threshold
 
 
 class TemperatureFallback(Generic[Output]):
@@ -51,6 +62,12 @@ class TemperatureFallback(Generic[Output]):
 
     def __init__(self, options: DecodeOptions) -> None:
         self._sampling = options.sampling
+        self.language: str | None = None
+        """The language of the attempts, where it is not the one that the detector found."""
+        self._in_detected: tuple[Outcome, Output] | None = None
+        """The output in the detected language, while the window is decoded in another one."""
+        self._has_compared = False
+        """Whether two languages were tried."""
         self._has_text_to_drop = bool(options.previous_text or options.hotwords)
         self._has_previous_text = True
         self._temperature_index = 0
@@ -73,7 +90,9 @@ class TemperatureFallback(Generic[Output]):
         """Let beams decode the rest of the current attempt."""
         self.current = replace(self.current, searches=True)
 
-    def judge(self, outcome: Outcome, output: Output, *, may_drop_previous_text: bool) -> Output | None:
+    def judge(
+        self, outcome: Outcome, output: Output, *, may_drop_previous_text: bool, other_language: str | None = None
+    ) -> Output | None:
         """Judge the output of the current attempt.
 
         Args:
@@ -81,6 +100,7 @@ class TemperatureFallback(Generic[Output]):
             output: what the attempt gave.
             may_drop_previous_text: after a repetition the window may be decoded again, once, without the text that may
                 have caused it.
+            other_language: if the first output is doubtful, the window is decoded in this language, too.
 
         Returns:
             The output that counts; `None` if `current` is now another attempt, which must be made.
@@ -89,9 +109,15 @@ class TemperatureFallback(Generic[Output]):
             self._has_text_to_drop, self._has_previous_text = False, False
             self.current = self._next_attempt()
             return None
+        sampling = self._sampling
+        if self._in_detected:
+            outcome, output = self._of_likelier_language(self._in_detected, (outcome, output))
+        elif other_language and self.must_hold_events and not (self._has_compared or outcome.is_good(sampling)):
+            self._in_detected, self._has_compared, self.language = (outcome, output), True, other_language
+            self.current = self._next_attempt()
+            return None
         self._of_temperature.append((outcome, output))
         self._all.append((outcome, output))
-        sampling = self._sampling
         n_wanted = sampling.best_of if self.current.temperature > 0 else 1
         if len(self._of_temperature) >= n_wanted:
             best, best_output = self._likeliest(self._of_temperature)
@@ -102,6 +128,18 @@ class TemperatureFallback(Generic[Output]):
             self._temperature_index, self._of_temperature = self._temperature_index + 1, []
         self.current = self._next_attempt()
         return None
+
+    def _of_likelier_language(
+        self, detected: tuple[Outcome, Output], other: tuple[Outcome, Output]
+    ) -> tuple[Outcome, Output]:
+        """Return the output in the likelier language, which is that of all further attempts."""
+        self._in_detected = None
+        (first, _), (second, _), sampling = detected, other, self._sampling
+        is_likelier = second.avg_logprob >= first.avg_logprob + LANGUAGE_LEAD and not second.repeats(sampling)
+        if second.is_good(sampling) if first.repeats(sampling) else is_likelier:
+            return other
+        self.language = None
+        return detected
 
     def _next_attempt(self) -> DecodingAttempt:
         sampling = self._sampling

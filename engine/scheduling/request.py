@@ -16,7 +16,7 @@ from tutti_server.engine.api import (
 )
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.decoding.beam_search import BeamSearch
-from tutti_server.engine.decoding.language import choose_language
+from tutti_server.engine.decoding.language import choose_language, other_language
 from tutti_server.engine.decoding.prompt import max_output_tokens
 from tutti_server.engine.decoding.temperature_fallback import TemperatureFallback
 from tutti_server.engine.decoding.transcript import TokenTranscript
@@ -164,11 +164,26 @@ class Request:
 
     @property
     def language(self) -> str | None:
-        """The code of the window's language; `None` until it is known."""
-        options = self.window.options
-        if options.language is not None or self.language_probabilities is None:
-            return options.language
-        return choose_language(self.language_probabilities, dict(options.language_bias))
+        """The code of the language of the present attempt; `None` until it is known."""
+        return self.fallback.language or self._chosen(choose_language) or self.window.options.language
+
+    @property
+    def other_language(self) -> str | None:
+        """The code of the language that is the likeliest after the detected one; `None` where another is unlikely."""
+        return self._chosen(other_language)
+
+    @property
+    def reported_probabilities(self) -> dict[str, float] | None:
+        """As `language_probabilities`; where the text shows that another language is spoken, it has the likeliest's."""
+        detected, spoken, found = self._chosen(choose_language), self.fallback.language, self.language_probabilities
+        if not found or not detected or not spoken:
+            return found
+        return found | {detected: found[spoken], spoken: found[detected]}
+
+    def _chosen(self, choose: Callable[[dict[str, float], dict[str, float]], str | None]) -> str | None:
+        """What a function chooses of the probabilities, if they are known and the caller leaves the language open."""
+        options, found = self.window.options, self.language_probabilities
+        return choose(found, dict(options.language_bias)) if found and options.language is None else None
 
     @property
     def needs_detection(self) -> bool:

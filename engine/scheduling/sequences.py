@@ -222,7 +222,7 @@ class RunningSequences:
             no_speech_prob=prefilled.no_speech_prob,
             with_word_times=request.window.options.word_times,
             temperature=draw.temperature,
-            language_probabilities=request.language_probabilities,
+            language_probabilities=request.reported_probabilities,
         )
         transcript = TokenTranscript(self._runner.checkpoint.tokenizer, info)
         return AttemptOutput(transcript, prompt.control)
@@ -275,8 +275,13 @@ class RunningSequences:
         options, transcript = request.window.options, output.transcript
         counting: AttemptOutput | None = output
         if transcript.is_repetitive or request.fallback.must_hold_events:
-            may_drop_text = not request.has_segments_out and not options.prefix
-            counting = request.fallback.judge(transcript.outcome, output, may_drop_previous_text=may_drop_text)
+            may_begin_anew = not request.has_segments_out and not options.prefix
+            counting = request.fallback.judge(
+                transcript.outcome,
+                output,
+                may_drop_previous_text=may_begin_anew,
+                other_language=request.other_language if may_begin_anew else None,
+            )
         if counting is None:
             self._for_next_attempt[slot] = request
         elif counting.transcript.n_tokens and (options.word_times or _has_unknown_end(counting, options)):

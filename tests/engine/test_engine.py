@@ -563,17 +563,31 @@ async def test_a_bad_attempt_is_followed_by_another_in_the_same_slot(second_time
     assert len(second_time_lucky.encoded) == 1
     assert second_time_lucky.slots.n_free == 4
     async with start_engine(second_time_lucky) as engine:
-        done = await done_of(engine, window(sampling=FALLBACK, word_times=True))
+        done = await done_of(engine, window(language="en", sampling=FALLBACK, word_times=True))
     # Without a previous text, the retry has the next temperature.
     assert done.segments[0].temperature == done.temperature == 0.4
     assert [word.text for word in done.segments[0].words or ()] == [" good", " morning"]
+
+
+async def test_a_bad_attempt_in_a_detected_language_is_followed_by_one_in_the_next_language(
+    second_time_lucky: FakeRunner,
+) -> None:
+    """At the same temperature. What is told of the languages is what the text shows."""
+    languages = second_time_lucky.checkpoint.generation.languages
+    async with start_engine(second_time_lucky) as engine:
+        done = await done_of(engine, window(sampling=FALLBACK))
+    first, second = ([*prompt.tokens] for prompt, _ in second_time_lucky.prefilled)
+    assert (languages["en"] in first, languages["de"] in second) == (True, True)
+    assert (done.text, done.language, done.temperature) == (" good morning", "de", 0.0)
+    assert done.language_probabilities == {"en": 0.25, "de": 0.75}
 
 
 async def test_doubtful_outputs_are_judged_by_their_log_probability(runner: FakeRunner) -> None:
     """All outputs are doubtful: every temperature is tried, `best_of` times where it is above 0."""
     runner.logprob = -3.0
     async with start_engine(runner) as engine:
-        done = await done_of(engine, window(sampling=Sampling(temperatures=(0.0, 0.5, 1.0), best_of=2)))
+        sampling = Sampling(temperatures=(0.0, 0.5, 1.0), best_of=2)
+        done = await done_of(engine, window(language="en", sampling=sampling))
     assert [draw.temperature for _, draw in runner.prefilled] == [0.0, 0.5, 0.5, 1.0, 1.0]
     assert done.avg_logprob == -3.0
 

@@ -1,6 +1,6 @@
 """The language of a window, by the detector's probabilities and by what is known already."""
 
-from tutti_server.engine.decoding.language import choose_language
+from tutti_server.engine.decoding.language import choose_language, other_language
 
 
 def test_without_a_bias_the_likeliest_language_is_taken() -> None:
@@ -14,3 +14,11 @@ def test_the_odds_of_one_window_are_bounded() -> None:
     certain = {"en": 0.0, "de": 1.0}
     assert choose_language(certain, {"en": 2.9}) == "de"
     assert choose_language(certain, {"en": 3.1}) == "en"
+
+
+def test_the_other_language_is_the_second_one_unless_it_is_unlikely() -> None:
+    """The bias counts in the order alone."""
+    assert other_language({"cy": 0.57, "en": 0.4, "nn": 0.03}, {}) == "en"
+    assert other_language({"cy": 0.57, "en": 0.4, "nn": 0.03}, {"en": 1.0}) == "cy"
+    assert other_language({"nl": 0.97, "en": 0.03}, {"en": 1.0}) is None
+    assert other_language({"en": 1.0}, {}) is None

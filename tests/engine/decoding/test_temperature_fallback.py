@@ -13,13 +13,15 @@ SILENT = Outcome(-1.4, 1.5, 0.9, False)
 TEMPERATURES = (0.0, 0.2, 0.4)
 
 
-def run(options: DecodeOptions, *outcomes: Outcome, may_drop: bool = True) -> tuple[int, list[DecodingAttempt]]:
+def run(
+    options: DecodeOptions, *outcomes: Outcome, may_drop: bool = True, other: str | None = None
+) -> tuple[int, list[DecodingAttempt]]:
     """Which of the outcomes counts, all of which must be asked for, and the attempts that led there."""
     fallback = TemperatureFallback[int](options)
     attempts = []
     for index, outcome in enumerate(outcomes):
         attempts.append(fallback.current)
-        counting = fallback.judge(outcome, index, may_drop_previous_text=may_drop)
+        counting = fallback.judge(outcome, index, may_drop_previous_text=may_drop, other_language=other)
         if counting is not None:
             assert index + 1 == len(outcomes)
             return counting, attempts
@@ -83,3 +85,23 @@ def test_a_repetition_is_decoded_once_more_without_the_previous_text() -> None:
     assert run(options, CUT_REPETITION, CUT_REPETITION)[0] == 1
     assert run(options, CUT_REPETITION, may_drop=False)[0] == 0
     assert run(DecodeOptions(hotwords=("la",)), CUT_REPETITION, GOOD)[0] == 1
+
+
+def test_a_doubtful_window_is_decoded_once_in_another_language() -> None:
+    """The likelier text counts, and the temperature rises in its language."""
+    likelier, hardly = Outcome(-1.1, 1.5, 0.01, False), Outcome(-1.3, 1.5, 0.01, False)
+    worse = Outcome(-2.0, 1.5, 0.01, False)
+    assert run(sampling(), GOOD, other="de")[0] == run(sampling(), SILENT, other="de")[0] == 0
+    assert run(sampling(), DOUBTFUL, GOOD, other="de") == (1, [DecodingAttempt(0.0, 0), DecodingAttempt(0.0, 1)])
+    for second, counts, language in ((likelier, 1, "de"), (hardly, 0, None), (COMPRESSIBLE, 0, None)):
+        fallback = TemperatureFallback[int](sampling())
+        outcomes = (DOUBTFUL, second, worse, worse)
+        judged = [
+            fallback.judge(each, number, may_drop_previous_text=True, other_language="de")
+            for number, each in enumerate(outcomes)
+        ]
+        assert (judged, fallback.language) == ([None, None, None, counts], language)
+
+
+def test_a_repetition_gives_way_to_another_language() -> None:
+    assert run(sampling(), CUT_REPETITION, GOOD, other="de")[0] == 1
