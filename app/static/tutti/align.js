@@ -1,14 +1,7 @@
-/** Finds where two versions of a text, which begin at the same moment, are equally far. The Python client does the same. */
-/** The characters of scripts without spaces: Thai, Lao, Burmese, Khmer, Chinese, Japanese. */
 const WITHOUT_SPACES = "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u2e80-\\u31ff\\u3400-\\u9fff\\uf900-\\ufaff\\uff66-\\uff9f\\u{20000}-\\u{3ffff}";
-/** One character of these scripts, or a word of another script. */
-const TOKEN = /* @__PURE__ */ new RegExp(`[${WITHOUT_SPACES}]|[^\\s${WITHOUT_SPACES}]+`, "gu");
-const STARTS_WITHOUT_SPACE = /* @__PURE__ */ new RegExp(`^[\\s${WITHOUT_SPACES}]`, "u");
+const TOKEN = new RegExp(`[${WITHOUT_SPACES}]|[^\\s${WITHOUT_SPACES}]+`, "gu");
+const STARTS_WITHOUT_SPACE = new RegExp(`^[\\s${WITHOUT_SPACES}]`, "u");
 const PUNCTUATION = /[^\p{L}\p{N}_]+/gu;
-/**
- * A place in `shown` and the corresponding place in `theirs`, in characters. One of them is the end of its text. Words
- * correspond by the fewest edits; case and punctuation do not count.
- */
 export function align(shown, theirs) {
     if (theirs.startsWith(shown)) {
         return [shown.length, shown.length];
@@ -23,25 +16,18 @@ export function align(shown, theirs) {
         nRight === right.length ? theirs.length : (right[nRight - 1]?.end ?? 0),
     ];
 }
-/** Whether a text begins as words after other words do: with a space, or with a character that needs none. */
 export function followsWords(text) {
     return STARTS_WITHOUT_SPACE.test(text);
 }
-/** The words of a text between spaces. */
 export function wordsOf(text) {
     return text.match(/\S+/g) ?? [];
 }
 function tokensOf(text) {
     return [...text.matchAll(TOKEN)].map(({ 0: token, index }) => ({
-        // A token of punctuation alone stays as it is.
         word: token.replace(PUNCTUATION, "").toLowerCase() || token,
         end: index + token.length,
     }));
 }
-/**
- * The two lengths of beginnings that correspond best: with the fewest edits, and of these the longest. All of one of the
- * lists is used.
- */
 function equallyFar(ours, theirs) {
     let nSame = 0;
     while (nSame < Math.min(ours.length, theirs.length) && ours[nSame] === theirs[nSame]) {
@@ -55,7 +41,6 @@ function equallyFar(ours, theirs) {
             best = [cost, nLeft, nRight];
         }
     };
-    // The edit distances of the first words of `left` to each beginning of `right`.
     let costs = Array.from({ length: right.length + 1 }, (_, index) => index);
     const at = (index) => costs[index];
     for (const [index, word] of left.entries()) {

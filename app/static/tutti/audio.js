@@ -1,4 +1,3 @@
-/** Audio as the caller gives it, and as bytes. */
 import { UsageError } from "./errors.js";
 const BYTES_PER_SAMPLE = { pcm_s16le: 2, pcm_f32le: 4, mulaw: 1, alaw: 1 };
 export function formatOf(start) {
@@ -10,7 +9,6 @@ export function bytesOf(audio) {
         ? new Uint8Array(audio.buffer, audio.byteOffset, audio.byteLength)
         : new Uint8Array(audio);
 }
-/** @throws UsageError `bad_audio` if a Float32Array or Int16Array is not what `start` announced. */
 export function checkEncoding(audio, encoding = "pcm_s16le") {
     const wanted = audio instanceof Float32Array ? "pcm_f32le" : audio instanceof Int16Array ? "pcm_s16le" : encoding;
     if (wanted !== encoding) {

@@ -1,9 +1,5 @@
-/** When to try again after a lost connection: exponential backoff with full jitter, within a time limit. No clock here. */
-/** The longest wait before the first attempt, in milliseconds. Each further attempt doubles it. */
 const FIRST_WAIT_MS = 500;
-/** The longest wait before any attempt, in milliseconds. */
 const LONGEST_WAIT_MS = 15_000;
-/** The attempts of one outage. */
 export class Backoff {
     #limitMs;
     #beganMs;
@@ -11,7 +7,6 @@ export class Backoff {
     constructor(limitMs) {
         this.#limitMs = limitMs;
     }
-    /** The next attempt, counted from 1, and how long to wait before it; undefined when the time is over. */
     next(nowMs) {
         this.#beganMs ??= nowMs;
         const leftMs = this.#beganMs + this.#limitMs - nowMs;
@@ -22,7 +17,6 @@ export class Backoff {
         this.#attempt += 1;
         return { attempt: this.#attempt, waitMs: Math.min(leftMs, Math.random() * longestMs) };
     }
-    /** The outage is over. */
     reset() {
         this.#beganMs = undefined;
         this.#attempt = 0;

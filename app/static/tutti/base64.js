@@ -1,11 +1,5 @@
-/** Base64, where the environment may have no `atob` and no `Buffer`. */
 const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const VALUES = new Map([...ALPHABET].map((character, value) => [character, value]));
-/**
- * The bytes of a base64 text. White space and padding may be anywhere, as encoders break lines.
- *
- * @throws TypeError if there is another character.
- */
 export function base64Bytes(text) {
     const bytes = new Uint8Array(Math.floor((text.length * 3) / 4));
     let nBytes = 0;

@@ -1,18 +1,9 @@
-/**
- * Collects the events of one session into text to show: final lines and, below them, the utterances that are open.
- *
- * Texts are joined without a separator. The text of an open utterance is `segments + stable + tail`. The first two only
- * grow together and never change; `tail` may still change.
- */
-/** The text of a session. Call `apply` with each event. */
 export class Captions {
     constructor() {
         this.#channels = new Map();
-        /** The channels that have had an utterance so far. */
         this.channels = this.#channels;
     }
     #channels;
-    /** Applies an event. Returns the line that it changed, if any; a line with `end_s` has ended. */
     apply(event) {
         switch (event.type) {
             case "speech_started":
@@ -50,10 +41,6 @@ export class Captions {
         return changed;
     }
 }
-/**
- * The rest of an interim after a segment has made its beginning final. If the tail was different from the segment, as
- * many words of it are removed as the segment has. The words after them would otherwise disappear and come back.
- */
 export function withoutSegment(segment, stable, tail) {
     if (stable.startsWith(segment)) {
         return { stable: stable.slice(segment.length), tail };

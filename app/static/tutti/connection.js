@@ -1,20 +1,11 @@
-/** One WebSocket connection of a session: sends `start`, checks what comes, and reports its end once. */
 import { LONGEST_MS, nowMs } from "./clock.js";
 import { ProtocolError } from "./errors.js";
 import { parseEvent, parseJson, } from "./events.js";
-/** Close codes of RFC 6455, 7.4.1. */
 const CLOSE_DONE = 1000;
 export const CLOSE_ABNORMAL = 1006;
-/** A connection whose network takes nothing for this time, in milliseconds, is lost: some losses are reported by nothing. */
 const STALL_MS = 10_000;
-/**
- * Where the socket does not tell what the network takes, as in React Native, the server is asked whether it is there when
- * it has sent nothing for this time, in milliseconds, although it gets audio.
- */
 const QUIET_MS = 15_000;
-/** How long a connection may take to open, in milliseconds. */
 export const OPEN_TIMEOUT_MS = 10_000;
-/** One connection. It begins with its constructor, and leaves no listener and no timer after its end. */
 export class Connection {
     #socket;
     #options;
@@ -23,11 +14,9 @@ export class Connection {
     #isStarted = false;
     #isEnded = false;
     #isSocketClosed = false;
-    /** How many bytes of audio the socket was given, and how many of them the network had taken at `#takenAtMs`. */
     #givenBytes = 0;
     #takenBytes = 0;
     #takenAtMs = nowMs();
-    /** When the server showed that it is there. */
     #heardAtMs = nowMs();
     #isProbing = false;
     #sentAtMs = nowMs();
@@ -59,15 +48,12 @@ export class Connection {
         this.#listeners.forEach((each) => socket.addEventListener(...each));
         limit(Math.min(options.timeoutMs, OPEN_TIMEOUT_MS));
     }
-    /** Whether `started` has come, so that audio may be sent. */
     get isOpen() {
         return this.#isStarted && !this.#isEnded;
     }
-    /** The number of bytes that were given to the socket and are not sent yet. */
     get bufferedAmount() {
         return this.#socket.bufferedAmount ?? 0;
     }
-    /** For how long nothing was sent, in milliseconds. */
     get silentMs() {
         return nowMs() - this.#sentAtMs;
     }
@@ -75,7 +61,6 @@ export class Connection {
         this.#sentAtMs = nowMs();
         this.#socket.send(JSON.stringify(message));
     }
-    /** Sends audio. It ends the connection if the network has taken nothing for too long. */
     sendAudio(audio) {
         const takenBytes = this.#givenBytes - this.bufferedAmount;
         if (this.#socket.bufferedAmount === undefined) {
@@ -93,7 +78,6 @@ export class Connection {
         this.#sentAtMs = nowMs();
         this.#socket.send(audio);
     }
-    /** Ends the connection without a report. */
     close() {
         if (this.#isEnded) {
             return;
@@ -136,7 +120,6 @@ export class Connection {
             this.#end({ kind: "invalid", error });
             return;
         }
-        // A server that cannot read `start` says so, and waits for another one.
         if (event.type === "error" && (event.fatal || !this.#isStarted)) {
             this.#end({ kind: "failed", event });
         }
@@ -144,14 +127,12 @@ export class Connection {
             this.#options.onEvent(event);
         }
         else if (event.type === "started") {
-            // A newer server may send other events before; only `started` opens the session.
             this.#isStarted = true;
             clearTimeout(this.#deadline);
             this.#options.onStarted(event);
         }
     }
 }
-/** Closes a socket that has no listeners. Without a listener for "error", the package `ws` would end the process. */
 function closeQuietly(socket) {
     const ignore = () => { };
     const onClose = () => {

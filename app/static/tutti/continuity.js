@@ -1,31 +1,6 @@
-/**
- * Makes one stream of events out of the connections of a session: what was shown stays, what comes again is left out.
- * This module does no I/O. `tests/wire/resume.json` holds its golden cases, which the Python client passes too.
- *
- * A connection that resumes a session transcribes again what was not final when the one before it was lost. Its events
- * have numbers of their own, and repeat text that the application has received already.
- *
- * 1. **Numbers.** Every utterance that was open at the loss waits for its counterpart. When the new connection announces
- *    an utterance, those waiting ones of its channel are considered that began before it, or less than `SAME_START_S`
- *    after it. The one whose beginning is nearest keeps its number, and is not announced again; those before it end. If
- *    there is none, the utterance gets the next number. Segments are numbered in the order in which they are delivered.
- * 2. **Text.** Of an open utterance, `shown` is what must stay: the texts of its segments, and the stable text after
- *    them. The text of the counterpart begins where the audio was resumed, mostly at the beginning of the utterance:
- *    after the segments that began before. As long as `shown` covers this text, segments are delivered with the words of
- *    `shown`, and interims not at all. Once the text goes beyond `shown`, the two are joined: from then on, the text of
- *    the utterance is `shown`, and after it what the counterpart has behind the place that corresponds to its end.
- *    `align` finds that place.
- * 3. **Ends.** An utterance whose counterpart ended before its text had reached the end of `shown` gets the rest of
- *    `shown` as a last segment; the next utterance of the channel does not repeat it. An utterance without a counterpart
- *    ends with what was shown as soon as the new connection is past its beginning, or when its audio is lost.
- * 4. **Turns.** An "eager_end" promises that its text is that of the utterance, unless "resumed" follows. So a loss of
- *    the connection after it is followed by "resumed", and its text is what the utterance would be with that text.
- */
 import { wordsOf } from "./align.js";
 import { OpenUtterance } from "./open_utterance.js";
-/** Two utterances of a channel whose beginnings differ by less than this, in seconds, may be the same one. */
 const SAME_START_S = 1;
-/** The events of a session over all of its connections. */
 export class Continuity {
     #resumeFromS;
     #languages = new Map();
@@ -33,27 +8,16 @@ export class Continuity {
     #isResumed = false;
     #beganS;
     #audioFromS;
-    /** The utterances that were announced and have not ended, in the order of their numbers. */
     #open = [];
-    /** The open utterances by the numbers that they have in this connection. */
     #counterparts = new Map();
-    /** For each channel, text that was delivered although the connection has not sent it yet. */
     #unrepeated = new Map();
     #nextNumber = 0;
     #nextSegmentId = 0;
-    /** The words of all segments that were delivered. */
     #nWords = 0;
-    /** The length of all utterances that have ended, in seconds. */
     #speechS = 0;
     #eagerEnds;
     #makeWords;
     #labels;
-    /**
-     * @param fromS where the session begins: one time for each channel, or one for all.
-     * @param audioFromS the time of the first sample.
-     * @param parts what the session needs for options that few applications ask for.
-     * @param channelNames the name of each channel, if they have any.
-     */
     constructor(fromS, audioFromS, { translations, eagerEnds, makeWords }, channelNames) {
         this.translations = translations;
         this.#eagerEnds = eagerEnds;
@@ -63,29 +27,18 @@ export class Continuity {
         this.#detectorFromS = fromS.map(() => null);
         this.#beganS = this.#audioFromS = audioFromS;
     }
-    /** For each channel, the time from which on its text is not final yet. */
     get resumeFromS() {
         return this.#resumeFromS;
     }
-    /** For each channel, the language of its last utterance, if the server detected it. */
     get languages() {
         return this.#resumeFromS.map((_, channel) => this.#languages.get(channel) ?? null);
     }
-    /** For each channel, from when on a detector must process the audio to find the same speech after that time. */
     get detectorFromS() {
         return this.#detectorFromS;
     }
-    /** Audio before this time is final on all channels. */
     get finalUntilS() {
         return Math.min(...this.#resumeFromS);
     }
-    /**
-     * A new connection has begun; `receive` gets its events from now on. Returns what takes back the eager ends, and the
-     * ends of utterances whose audio is lost.
-     *
-     * @param audioFromS the time of the first sample that is sent.
-     * @param lostUntilS if audio that was not final is lost, the time of its end.
-     */
     resume(audioFromS, lostUntilS) {
         this.#isResumed = true;
         this.#audioFromS = audioFromS;
@@ -105,7 +58,6 @@ export class Continuity {
         const lost = this.#open.filter((utterance) => utterance.atS < lostUntilS);
         return [...takenBack, ...lost.flatMap((utterance) => this.#close(utterance, lostUntilS, true))];
     }
-    /** The events to deliver for an event of the present connection. */
     receive(event) {
         switch (event.type) {
             case "speech_started":
@@ -196,7 +148,6 @@ export class Continuity {
         }
         return [...closed, ...this.#finish(utterance, event)];
     }
-    /** Ends an utterance of which no more text comes. Without its audio, or without text, it is not covered. */
     #close(utterance, untilS, isLost = false) {
         const endS = Math.max(utterance.endS, utterance.shownUntilS);
         const isUncovered = untilS > endS && (isLost || !utterance.hasText);
@@ -244,11 +195,9 @@ export class Continuity {
         return [...closed, { ...event, ...totals }];
     }
 }
-/** The time of a channel, in a list with one for each channel or one for all. */
 function timeOf(timesS, channel) {
     return timesS[Math.min(channel, timesS.length - 1)] ?? 0;
 }
-/** A time with whole milliseconds. */
 function rounded(timeS) {
     return Math.round(timeS * 1000) / 1000;
 }

@@ -1,4 +1,3 @@
-/** The public names of the package that need no browser: React Native gets them as `tutti-asr-client`. */
 export { Captions } from "./captions.js";
 export { AbortedError, ConnectError, ConnectionLost, MicrophoneError, ProtocolError, RequestError, SessionError, TuttiError, UsageError, } from "./errors.js";
 export { parseEvent } from "./events.js";

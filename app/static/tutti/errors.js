@@ -1,17 +1,3 @@
-/**
- * All errors that this package throws.
- *
- *     TuttiError
- *     ├── UsageError        a mistake of the application: a wrong option or call, or a full send buffer
- *     ├── ConnectError      no session was opened
- *     ├── AbortedError      the application's AbortSignal fired
- *     ├── SessionError      the server ended the session with a fatal error; `code` is the one on the wire
- *     ├── RequestError      the server refused a file
- *     ├── ConnectionLost    the connection ended before the session did
- *     ├── ProtocolError     the server sent something that is not an event
- *     └── MicrophoneError   the browser gives no audio
- */
-/** The base of all errors of this package. */
 export class TuttiError extends Error {
     constructor(code, message, cause) {
         super(message, cause === undefined ? undefined : { cause });
@@ -19,37 +5,31 @@ export class TuttiError extends Error {
         this.code = code;
     }
 }
-/** The application made a mistake: a wrong option, a call at the wrong moment, or a full send buffer. */
 export class UsageError extends TuttiError {
 }
-/** No session was opened. */
 export class ConnectError extends TuttiError {
     constructor(code, message, closeCode, cause) {
         super(code, message, cause);
         this.closeCode = closeCode;
     }
 }
-/** The application's AbortSignal fired. */
 export class AbortedError extends TuttiError {
     constructor(reason) {
         super("aborted", "aborted by the caller's signal", reason);
     }
 }
-/** The server ended the session with a fatal error. */
 export class SessionError extends TuttiError {
     constructor(code, message, finalUntilS) {
         super(code, message);
         this.finalUntilS = finalUntilS;
     }
 }
-/** The server refused a file. `code` is the server's, such as `invalid_file` or `invalid_api_key`. */
 export class RequestError extends TuttiError {
     constructor(code, message, status) {
         super(code, message);
         this.status = status;
     }
 }
-/** The connection ended before the session did. */
 export class ConnectionLost extends TuttiError {
     constructor(code, message, closeCode, finalUntilS, cause) {
         super(code, message, cause);
@@ -57,7 +37,6 @@ export class ConnectionLost extends TuttiError {
         this.finalUntilS = finalUntilS;
     }
 }
-/** The server sent something that is not an event. `field` is the path of the wrong field. */
 export class ProtocolError extends TuttiError {
     constructor(field, expected, got, cause) {
         super("bad_event", `${field}: expected ${expected}, got ${shorten(got)}`, cause);
@@ -66,12 +45,9 @@ export class ProtocolError extends TuttiError {
         this.got = got;
     }
 }
-/** The browser gives no audio. */
 export class MicrophoneError extends TuttiError {
 }
-/** The longest value that an error message shows in full. */
 const SHOWN_CHARACTERS = 80;
-/** A value as text for an error message: JSON where possible, and cut to `SHOWN_CHARACTERS`. */
 function shorten(value) {
     const text = JSON.stringify(value) ?? "nothing";
     return text.length <= SHOWN_CHARACTERS ? text : `${text.slice(0, SHOWN_CHARACTERS - 1)}…`;

@@ -1,8 +1,5 @@
-/** The events that the application has not read yet. */
 import { UsageError } from "./errors.js";
-/** The events of several minutes: only an application that has stopped reading reaches this limit. */
 export const MAX_UNREAD_EVENTS = 4096;
-/** Delivers events to the one loop that reads them. */
 export class EventQueue {
     #onLeave;
     #unread = [];
@@ -10,7 +7,6 @@ export class EventQueue {
     #isEnded = false;
     #error;
     #wake;
-    /** @param onLeave called when the loop ends, for whatever reason. */
     constructor(onLeave) {
         this.#onLeave = onLeave;
     }
@@ -21,13 +17,11 @@ export class EventQueue {
         this.#unread.push(event);
         this.#wake?.();
     }
-    /** No event follows. After the events before, the loop ends, or throws this error. */
     end(error) {
         this.#isEnded = true;
         this.#error = error;
         this.#wake?.();
     }
-    /** @throws UsageError if there is a loop already. */
     read() {
         if (this.#isBeingRead) {
             throw new UsageError("already_reading", "the events of a session can be read once");

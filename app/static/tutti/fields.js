@@ -1,4 +1,3 @@
-/** Checks values that come from the server. */
 import { ProtocolError } from "./errors.js";
 const is = (expected, isExpected) => (value, field) => {
     if (isExpected(value)) {
@@ -16,7 +15,6 @@ export const flushId = is("a string or an integer", (value) => isText(value) || 
 export const stretch = is("[start_s, end_s]", (value) => Array.isArray(value) && value.length === 2 && value.every(Number.isFinite));
 export const list = (read) => (value, field) => is("a list", Array.isArray)(value, field).map((item, index) => read(item, `${field}[${index}]`));
 export const orNull = (read) => (value, field) => value === null ? null : read(value, field);
-/** A field that may be left out. `missing` is its value then. */
 export const optional = (read, missing) => (value, field) => value === undefined ? missing : read(value, field);
 export const object = (shape) => (value, field) => {
     const given = record(value, field);

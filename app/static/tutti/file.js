@@ -1,7 +1,3 @@
-/**
- * Transcribes a file: uploads it over HTTP and delivers its segments while the rest is still being transcribed. The
- * server decodes the file, so every format that the server knows will do.
- */
 import { LONGEST_MS } from "./clock.js";
 import { CLOSE_ABNORMAL } from "./connection.js";
 import { ConnectError, ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
@@ -11,17 +7,8 @@ import { upload } from "./http.js";
 import { askForKey, httpUrl, streamUrl } from "./server.js";
 import { OwnSignal } from "./signal.js";
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
-/** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
 const TIMEOUT_MS = 60_000;
 const OPTIONS = ["model", "language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "speakers", "channel_names", "apiKey", "signal", "onProgress", "timeoutMs"];
-/**
- * Transcribes a file. Leaving the loop over its events cancels the work.
- *
- * @param url `ws:`, `wss:`, `http:` or `https:`, as for `connect`.
- * @param source a `File` or `Blob`, the bytes of a file, or in Node a path or a `file:` URL.
- * @throws UsageError, ConnectError, RequestError (the server refused the file), SessionError (the server failed),
- *   ConnectionLost, ProtocolError, AbortedError: each of them after the events before it.
- */
 export async function* transcribeFile(url, source, options = {}) {
     checkOptions(options);
     const target = httpUrl(streamUrl(url), PATHS[options.task ?? "transcribe"]);
@@ -104,7 +91,6 @@ async function openFile(source) {
         throw new UsageError("bad_file", "file: expected a File, a Blob or bytes; this environment opens no paths");
     }
     try {
-        // Its bytes are read while they are uploaded.
         return { bytes: await fs.openAsBlob(source), name: String(source).replace(/^.*[/\\]/, "") };
     }
     catch (error) {
@@ -129,7 +115,6 @@ function formWith(file, options) {
     ];
     return formOf(fields, file.bytes, file.name);
 }
-/** The error for a response that is no stream. Its body is OpenAI's object for errors, unless a proxy wrote it. */
 function refusal(status, body) {
     let error;
     try {
@@ -142,7 +127,6 @@ function refusal(status, body) {
     const { code, message } = isRecord(error) ? error : { code: undefined, message: undefined };
     return new RequestError(typeof code === "string" ? code : "refused", typeof message === "string" ? message : `the server answered with status ${status}`, status);
 }
-/** A warning for each option that has no effect on this server. */
 function* withoutEffect({ ignored }) {
     for (const name of ignored.split(", ").filter(Boolean)) {
         yield { type: "warning", code: "no_effect", message: `${name}: has no effect on this server` };
@@ -155,11 +139,9 @@ async function textOf(response) {
     }
     return text;
 }
-/** The messages of a stream of server-sent events. Comments show that the server is alive. */
 async function* messages(response, limit) {
     let rest = "";
     for await (const piece of response.text) {
-        // The application takes its time over the events; what the server sends meanwhile waits.
         limit.pause();
         const frames = (rest + piece).split("\n\n");
         rest = frames.pop() ?? "";
@@ -171,9 +153,7 @@ async function* messages(response, limit) {
         limit.restart();
     }
 }
-/** Turns the messages of the server into the events of a session. */
 class FileAnswer {
-    /** The utterance of the newest segment. It ends with the first segment of the next one. */
     #open;
     #options;
     constructor(options) {
@@ -181,7 +161,6 @@ class FileAnswer {
         this.finalUntilS = 0;
         this.#options = options;
     }
-    /** @throws SessionError if the message is an error, ProtocolError. */
     *events(message) {
         if (!isRecord(message)) {
             throw new ProtocolError("message", "an object", message);
@@ -197,7 +176,6 @@ class FileAnswer {
             yield* this.#done(message);
         }
     }
-    /** A stretch of one speaker, as a segment that is an utterance of its own. */
     #spoken(message) {
         const number = this.#open === undefined ? 0 : this.#open.utterance + 1;
         const channel = Math.max(0, this.#options.channel_names?.indexOf(String(message["speaker"])) ?? 0);
@@ -212,7 +190,6 @@ class FileAnswer {
         if (this.#open !== undefined && this.#open.utterance !== utterance) {
             yield* this.#endUtterance();
         }
-        // A stretch of speech without text has no id, confidence and language.
         const segment = parseEvent({
             id: 0, confidence: 0, language: null, ...message,
             type: "segment", channel, start_s: start, end_s: end, words: timed(message["words"]),
@@ -257,13 +234,11 @@ class FileAnswer {
         }
     }
 }
-/** Words with the names of a live session. What is not a word, `parseEvent` refuses. */
 function timed(words = []) {
     return !Array.isArray(words)
         ? words
         : words.map((word) => (isRecord(word) ? { ...word, start_s: word["start"], end_s: word["end"] } : word));
 }
-/** Reports the progress of a file when it changes. */
 class Progress {
     #report;
     #now;
@@ -271,7 +246,6 @@ class Progress {
         this.#report = report;
         this.#now = { sentBytes: 0, totalBytes, finalUntilS: 0 };
     }
-    /** The share of the form, in which the file is nearly all, counts as the share of the file. */
     onUploaded(share) {
         this.#change({ sentBytes: Math.round(share * this.#now.totalBytes) });
     }
@@ -290,7 +264,6 @@ class Progress {
         }
     }
 }
-/** A signal that fires when the caller's does, when `restart` is not called for some time, and at the end. */
 class SilenceLimit {
     #timeoutMs;
     #source;
@@ -307,7 +280,6 @@ class SilenceLimit {
             this.#onAbort();
         }
     }
-    /** There is no limit before the first call: nothing tells how long an upload takes. */
     restart() {
         this.pause();
         this.#timer = setTimeout(() => {

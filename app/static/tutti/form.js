@@ -1,7 +1,4 @@
-/** Forms with a file, as `multipart/form-data` (RFC 7578). Unlike `FormData`, they need no DOM to hold bytes. */
-/** A form with these fields, and with a file as its last one. The bytes of a `Blob` are read while they are sent. */
 export function formOf(fields, file, fileName) {
-    // None of its lines can be a line of a field or of encoded audio, except by a chance of 1 to 2^100.
     const boundary = Array.from({ length: 4 }, () => Math.random().toString(36).slice(2)).join("");
     const begin = (disposition) => `--${boundary}\r\nContent-Disposition: form-data; ${disposition}\r\n`;
     const head = fields.map(([name, value]) => `${begin(`name="${name}"`)}\r\n${value}\r\n`).join("") +
@@ -25,7 +22,6 @@ function joined(...parts) {
     }
     return all;
 }
-/** The bytes of a text, without a `TextEncoder`. What is half of a character becomes the replacement character. */
 function utf8(text) {
     const escaped = encodeURIComponent(text.replace(/[\ud800-\udfff]/gu, "\ufffd"));
     const bytes = escaped.replace(/%(..)/g, (_, hex) => String.fromCharCode(parseInt(hex, 16)));

@@ -1,11 +1,5 @@
-/**
- * Uploads a form and reads the answer as it comes: with XMLHttpRequest where there is one, since it alone tells how much
- * has been uploaded, and with `fetch` elsewhere. Both reject with an AbortedError when the signal fires.
- */
 import { AbortedError, ConnectError, TuttiError, UsageError } from "./errors.js";
-/** The header that names them. */
 const IGNORED = "x-tutti-ignored";
-/** Resolves when the answer has begun. */
 export function upload(request) {
     if (request.signal.aborted) {
         return Promise.reject(new AbortedError(request.signal.reason));
@@ -37,7 +31,6 @@ async function byFetch({ url, form, headers, signal, onUploaded }) {
         const { status } = response;
         const ignored = response.headers.get(IGNORED) ?? "";
         if (typeof TextDecoder === "undefined" || typeof response.body?.getReader !== "function") {
-            // The answer cannot be read as it comes, so it begins when all of it is there.
             const text = await Promise.race([response.text(), aborted]);
             return { status, ignored, text: whole(text) };
         }
@@ -66,7 +59,6 @@ async function* body(response, url, signal) {
         throw failure(url, signal, error);
     }
     finally {
-        // Leaving early ends the request.
         await reader?.cancel().catch(() => { });
     }
 }
@@ -102,7 +94,6 @@ function byXhr({ url, form, headers, signal, onUploaded }) {
         xhr.send(form.body);
     });
 }
-/** The text of an XMLHttpRequest, which grows, as pieces to iterate over. */
 class TextQueue {
     #onLeave;
     #received = "";
@@ -113,7 +104,6 @@ class TextQueue {
     constructor(onLeave) {
         this.#onLeave = onLeave;
     }
-    /** Takes the whole text so far. */
     push(received) {
         this.#received = received;
         this.#wake?.();

@@ -1,15 +1,9 @@
-/**
- * The messages of `tutti.v1`, with the names of the wire. All times are seconds on the timeline of the session: from
- * its first sample, or in a resumed session from the first sample of the lost one.
- * `python -m tests.wire_messages` writes this module from `clients/python/tutti/messages.py`.
- */
 import { boolean, flushId, integer, list, number, object, oneOf } from "./fields.js";
 import { optional, orNull, stretch, text } from "./fields.js";
 const count = integer(0);
 const readWord = object({
     word: text, start_s: number, end_s: number, confidence: number, speaker: optional(text),
 });
-/** Reads the fields of each event. */
 export const EVENTS = {
     started: object({
         session_id: text, model: text, limits: object({ max_message_bytes: integer(1), max_ahead_s: number,

@@ -1,23 +1,10 @@
-/**
- * Records the microphone as chunks of 16-bit PCM, for the caller to send, and tells when no audio comes from it and why.
- * What browsers, systems and phone calls take away, it takes back as soon as they allow it.
- */
 import { MicrophoneError, TuttiError } from "./errors.js";
 import { throwIfAborted, within } from "./signal.js";
-/** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
-/** How long the worklet may take to load, and the audio system of the browser to start. */
 const START_TIMEOUT_MS = 10_000;
-/** The audio thread answers within a few blocks of 3 ms each; a suspended one never answers. */
 const FLUSH_TIMEOUT_MS = 250;
-/** How often the microphone is looked at, in milliseconds. */
 const WATCH_MS = 1_000;
-/**
- * A microphone that should give audio and has given none for this number of looks gets a new audio context. A page that
- * was frozen or busy has missed the looks, too.
- */
 const MAX_QUIET_LOOKS = 5;
-/** Browsers that suspended or interrupted a page's audio may want one of these before they resume it. */
 const PAGE_NEWS = ["visibilitychange", "pointerup", "keydown"];
 const CONSTRAINTS = {
     channelCount: 1,
@@ -25,37 +12,26 @@ const CONSTRAINTS = {
     echoCancellation: false,
     noiseSuppression: false,
 };
-/**
- * Asks the user for the microphone. Call it from a click. Nothing is recorded before `start`.
- *
- * @throws MicrophoneError with code `insecure_page`, `permission_denied`, `no_microphone`, `microphone_busy` or
- *   `microphone_failed`; AbortedError.
- */
 export async function openMicrophone(options = {}) {
     const { signal } = options;
     throwIfAborted(signal);
-    // On pages that are not secure it does not exist, although its type says that it does.
     const devices = globalThis.navigator?.mediaDevices;
     if (devices === undefined) {
         throw new MicrophoneError("insecure_page", "browsers give the microphone only to pages on https or localhost");
     }
     const open = options.openStream ?? (() => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } }));
     const granted = open();
-    // A microphone that is open needs no signal any more.
     const build = (sampleRate, until) => buildGraph(options.workletUrl, sampleRate, until);
     try {
         const stream = await within(granted, signal);
-        // Few pages ask for it, and only these load it.
         const screen = options.keepScreenOn === true ? new (await import("./screen_lock.js")).ScreenLock() : undefined;
         return new Microphone(stream, await build(undefined, signal), { open, build, screen });
     }
     catch (error) {
-        // The microphone must not stay on, also where the browser's question stays on the screen after an abort.
         granted.then(stopTracks, () => { });
         throw microphoneError(error);
     }
 }
-/** @param sampleRate the rate of the context; by default that of the device, if the server takes it. */
 async function buildGraph(workletUrl, sampleRate, signal) {
     const context = openContext(sampleRate);
     try {
@@ -65,7 +41,6 @@ async function buildGraph(workletUrl, sampleRate, signal) {
             await within(context.resume(), signal, START_TIMEOUT_MS);
         }
         const node = new AudioWorkletNode(context, "tutti-pcm-chunks", { channelCount: 1, channelCountMode: "explicit" });
-        // The worklet writes nothing, so this plays silence. Some browsers run only nodes that lead to the destination.
         node.connect(context.destination);
         return { context, node };
     }
@@ -74,16 +49,13 @@ async function buildGraph(workletUrl, sampleRate, signal) {
         throw error;
     }
 }
-/** An open microphone. `openMicrophone` makes it. */
 export class Microphone {
     #parts;
     #graph;
     #stream;
     #source;
     #state = "live";
-    /** How many repairs were asked for since the present one began, with this one. */
     #nRepairs = 0;
-    /** How many looks of the watch have passed since the last chunk. */
     #nQuietLooks = 0;
     #watch;
     #onFlushed;
@@ -92,21 +64,15 @@ export class Microphone {
     #onState;
     #onNews = () => this.#update();
     #onPageNews = () => this.#update(globalThis.document.visibilityState === "visible");
-    /** @internal Use `openMicrophone`. */
     constructor(stream, graph, parts) {
         this.sampleRate = graph.context.sampleRate;
         this.#stream = stream;
         this.#graph = graph;
         this.#parts = parts;
     }
-    /** Whether audio comes, and if not, why. */
     get state() {
         return this.#state;
     }
-    /**
-     * Begins to record. `onChunk` is called with about 100 ms of mono 16-bit PCM at a time. `onState` is called when
-     * `state` changes. `onLost` is called once if the user withdraws the permission: the microphone has stopped then.
-     */
     start(onChunk, onLost, onState) {
         this.#onChunk = onChunk;
         this.#onLost = onLost;
@@ -117,7 +83,6 @@ export class Microphone {
         this.#watch = setInterval(() => this.#check(), WATCH_MS);
         this.#use(this.#stream);
     }
-    /** Delivers the last, shorter chunk. Call it before `stop()`. It resolves within 250 ms in any case. */
     flush() {
         return new Promise((resolve) => {
             const timer = setTimeout(resolve, FLUSH_TIMEOUT_MS);
@@ -128,7 +93,6 @@ export class Microphone {
             this.#graph.node.port.postMessage("flush");
         });
     }
-    /** Releases the device. A second call has no effect. */
     stop() {
         if (this.#state === "stopped") {
             return;
@@ -142,7 +106,6 @@ export class Microphone {
         stopTracks(this.#stream);
         this.#detach();
     }
-    /** Takes the chunks of the graph, and its news. */
     #attach() {
         const { context, node } = this.#graph;
         context.addEventListener("statechange", this.#onNews);
@@ -162,7 +125,6 @@ export class Microphone {
         node.disconnect();
         void context.close();
     }
-    /** Records this stream from now on. */
     #use(stream) {
         const source = this.#graph.context.createMediaStreamSource(stream);
         this.#source?.disconnect();
@@ -174,11 +136,6 @@ export class Microphone {
         }
         this.#update();
     }
-    /**
-     * Finds out the present state, and does what brings the audio back.
-     *
-     * @param isWanted whether the user has touched the page, or has it before the eyes again.
-     */
     #update(isWanted = false) {
         if (this.#state === "stopped") {
             return;
@@ -190,12 +147,9 @@ export class Microphone {
             void this.#mend(() => this.#reopen());
         }
         else if (state === "suspended" || (state === "interrupted" && isWanted)) {
-            // It fails, or waits, until the browser allows it. The next news tries again. During an interruption, only the user
-            // knows that it is over: Safari's context may say afterwards that it runs, and give no audio.
             this.#graph.context.resume().catch(() => { });
         }
     }
-    /** Looks whether a microphone that says it is live gives audio. After an interruption, some do not. */
     #check() {
         const isLive = this.#observe() === "live" && globalThis.document.visibilityState === "visible";
         this.#nQuietLooks = isLive ? this.#nQuietLooks + 1 : 0;
@@ -210,7 +164,6 @@ export class Microphone {
         if (track === undefined || track.readyState === "ended") {
             return "disconnected";
         }
-        // Not all versions of TypeScript's DOM library know that Safari interrupts.
         const context = this.#graph.context.state;
         if (context !== "running") {
             return context === "interrupted" ? "interrupted" : "suspended";
@@ -223,7 +176,6 @@ export class Microphone {
             this.#onState?.(state);
         }
     }
-    /** Opens the device again, or another one. Without any, the next change of the devices tries again. */
     async #reopen() {
         const stream = await this.#parts.open();
         if (this.state === "stopped") {
@@ -238,7 +190,6 @@ export class Microphone {
             throw error;
         }
     }
-    /** Makes a new context of the same sample rate, and records with it. */
     async #rebuild() {
         const graph = await this.#parts.build(this.sampleRate);
         if (this.state !== "stopped") {
@@ -251,10 +202,6 @@ export class Microphone {
             void graph.context.close();
         }
     }
-    /**
-     * Runs one repair at a time. It may fail, and the next news tries again, also news that came meanwhile; a permission that
-     * is withdrawn is the end.
-     */
     async #mend(repair) {
         if (this.#nRepairs++ > 0) {
             return;
@@ -294,7 +241,6 @@ const BLOCKED = [
     "permission_denied",
     "the microphone is blocked for this page; allow it in the browser's settings",
 ];
-/** The code and message for each name that a DOMException may have here. */
 const SENTENCES = {
     NotAllowedError: BLOCKED,
     SecurityError: BLOCKED,

@@ -1,34 +1,17 @@
-/**
- * An utterance of a session whose connection may be lost and resumed: what was shown of it, and what of the new
- * connection's text is to be shown. `continuity.ts` says how. This module does no I/O.
- */
 import { align, followsWords } from "./align.js";
-/** An utterance that was announced and has not ended. */
 export class OpenUtterance {
     #nHidden;
-    /** The texts of the segments that were delivered. */
     #final;
-    /** `#final`, and the stable text that was delivered after it. */
     #shown;
-    /** The words of the utterance, if they were asked for. */
     #words;
-    /** The segments that were delivered, each with `#final` after it. */
     #segments;
-    /** The part of `#final` that this connection does not repeat. */
     #kept;
-    /** The texts of the segments that this connection has sent. */
     #theirFinal;
-    /** Our text, and the length of theirs, after which both go on alike; undefined if theirs is not so far yet. */
     #joint;
-    /** @param hidden text that the connection may send in this utterance, but which was delivered before it. */
     constructor(number, channel, atS, hidden, label, words) {
-        /** The utterance waits for its counterpart in this connection. */
         this.isWaiting = false;
-        /** The segments that were delivered, each with `#final` after it. */
         this.#segments = [];
-        /** The part of `#final` that this connection does not repeat. */
         this.#kept = "";
-        /** The texts of the segments that this connection has sent. */
         this.#theirFinal = "";
         this.number = number;
         this.channel = channel;
@@ -39,30 +22,24 @@ export class OpenUtterance {
         this.#final = this.#shown = hidden;
         this.#joint = hidden === "" ? { ours: "", nTheirs: 0 } : undefined;
     }
-    /** The end of the segments that were delivered. */
     get endS() {
         return this.#segments.length === 0 ? this.atS : Math.max(...this.#segments.map(({ segment }) => segment.end_s));
     }
-    /** The utterance began in this connection, so that its text is as the connection sends it. */
     get isWhole() {
         return this.#joint?.ours === "" && this.#joint.nTheirs === 0;
     }
-    /** Some text of it was shown. */
     get hasText() {
         return this.#shown.length > this.#nHidden;
     }
-    /** The text that was delivered in segments. */
     get text() {
         return this.#nHidden > 0 ? this.#final.slice(this.#nHidden).trimStart() : this.#final;
     }
-    /** What was shown and is not in the text of the connection. */
     get unrepeated() {
         return this.#joint === undefined ? this.#repeatable.slice(align(this.#repeatable, this.#theirFinal)[0]) : "";
     }
     get #repeatable() {
         return this.#shown.slice(this.#kept.length);
     }
-    /** The connection is lost. Another one sends the text of the audio from `fromS` on. */
     waitForCounterpart(fromS) {
         this.isWaiting = true;
         const kept = this.#segments.filter(({ segment }) => segment.start_s < fromS).map(({ final }) => final);
@@ -70,7 +47,6 @@ export class OpenUtterance {
         this.#theirFinal = "";
         this.#joint = undefined;
     }
-    /** The text of the utterance if the connection sent `theirs` as its text. */
     textWith(theirs) {
         if (this.isWhole) {
             return theirs;
@@ -82,7 +58,6 @@ export class OpenUtterance {
         const text = theirs.length > nTheirs ? ours + theirs.slice(nTheirs) : this.#shown;
         return this.#nHidden > 0 ? text.slice(this.#nHidden).trimStart() : text;
     }
-    /** The segment to deliver, if there is one. */
     addSegment(event) {
         this.#theirFinal += event.text;
         const nBefore = this.#final.length;
@@ -102,7 +77,6 @@ export class OpenUtterance {
         const words = this.#words?.finish(text, event, startS) ?? event.words;
         return this.#keep({ ...event, utterance: this.number, start_s: startS, text, words });
     }
-    /** The interim to deliver, if it shows anything that is not shown already. */
     addInterim(event) {
         const stable = this.#theirFinal + event.stable;
         const ours = this.#ours(stable);
@@ -119,7 +93,6 @@ export class OpenUtterance {
         this.shownUntilS = event.end_s;
         return this.#interim(event, this.#separator(theirs) + theirs.slice(nTheirs));
     }
-    /** What was shown as stable and is in no segment, as a last segment. */
     popRest() {
         let text = this.#shown.slice(this.#final.length);
         if (text === "" || this.isWhole) {
@@ -155,7 +128,6 @@ export class OpenUtterance {
         }
         return { ...shown, stable: stable.trimStart(), tail: stable.trim() === "" ? tail.trimStart() : tail };
     }
-    /** The first text that is delivered follows hidden text. It begins the utterance, so it has no leading space. */
     #isHiddenBefore(nChars) {
         return nChars > 0 && nChars === this.#nHidden;
     }
@@ -163,7 +135,6 @@ export class OpenUtterance {
         this.#segments.push({ segment, final: this.#final });
         return segment;
     }
-    /** Our text that corresponds to the beginning of their text. It begins with what is final. */
     #ours(theirs) {
         const nKept = this.#kept.length;
         if (this.#joint === undefined) {
@@ -179,7 +150,6 @@ export class OpenUtterance {
         }
         return ours.slice(0, Math.max(nKept + align(ours.slice(nKept), theirs)[0], this.#final.length));
     }
-    /** What their text lacks at its beginning where it goes on after text that it does not repeat. */
     #separator(theirs) {
         return this.#kept !== "" && this.#shown === this.#kept && !followsWords(theirs) ? " " : "";
     }

@@ -1,28 +1,18 @@
-/**
- * Audio recorders of React Native as sources of a session: the entry point `tutti-asr-client/react-native`. It imports no
- * recorder: the application passes its own one. The names and events of the two that are known here are those of their
- * documentation: `react-native-live-audio-stream` 1.1, and `@siteed/audio-studio` 3 (before: `@siteed/expo-audio-studio`).
- */
 import { base64Bytes } from "./base64.js";
 import { MicrophoneError } from "./errors.js";
-/** The sample rate that Whisper works with: a phone sends no more than is needed. */
 const SAMPLE_RATE = 16_000;
-/** A recorder that has given no audio for this time, in milliseconds, is taken for interrupted. */
 const QUIET_MS = 2_000;
 const INT16_MAX = 32_767;
-/** A recorder as the source of a session. */
 export class RecorderSource {
     #recorder;
     #state = "live";
     #isStarted = false;
     #isRestarting = false;
-    /** The last byte of a chunk that ended in the middle of a sample. */
     #half;
     #timer;
     #onChunk;
     #onLost;
     #onState;
-    /** @param sampleRate what the recorder gives, from 8000 to 48000. */
     constructor(recorder, sampleRate = SAMPLE_RATE) {
         this.#recorder = recorder;
         this.sampleRate = sampleRate;
@@ -37,10 +27,6 @@ export class RecorderSource {
         this.#isStarted = true;
         this.#begin();
     }
-    /**
-     * Stops the recorder and starts it again. Call it when the application is active again (`AppState`) and `state` is not
-     * `live`: not every recorder goes on by itself after a phone call. A call during another one has no effect.
-     */
     restart() {
         if (this.#isStarted && !this.#isRestarting && this.#state !== "stopped") {
             this.#isRestarting = true;
@@ -64,7 +50,6 @@ export class RecorderSource {
             await this.#recorder.stop();
         }
         catch {
-            // A recorder that has failed, or was stopped by the system, may refuse to be stopped.
         }
     }
     #begin() {
@@ -136,11 +121,6 @@ export class RecorderSource {
         }
     }
 }
-/**
- * A source of `react-native-live-audio-stream`. The application has asked for the permission before.
- *
- * @param options `sampleRate`, by default 16000; `audioSource`, of Android; `bufferSize` in bytes.
- */
 export function fromLiveAudioStream(stream, options = {}) {
     const { sampleRate = SAMPLE_RATE } = options;
     const recorder = {
@@ -153,7 +133,6 @@ export function fromLiveAudioStream(stream, options = {}) {
     };
     return new RecorderSource(recorder, sampleRate);
 }
-/** The state that each reason of an interruption means, while the recording is paused. Others change nothing. */
 const REASONS = {
     phoneCall: "interrupted",
     phoneCallEnded: "interrupted",
@@ -162,12 +141,6 @@ const REASONS = {
     deviceDisconnected: "disconnected",
     deviceSwitchFailed: "disconnected",
 };
-/**
- * A source of `@siteed/audio-studio`. The application has asked for the permission before. The recording goes on by itself
- * after a phone call (`autoResumeAfterInterruption`), and in the background where the application may (`keepAwake`).
- *
- * @param more other fields of the configuration, such as `ios` and `android`.
- */
 export function fromAudioStudio(studio, more = {}) {
     const sampleRate = more.sampleRate ?? SAMPLE_RATE;
     const recorder = {

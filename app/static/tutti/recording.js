@@ -1,15 +1,6 @@
-/** Sessions that take their audio from a source, from its first chunk to its last. */
 import { UsageError } from "./errors.js";
 import { connect } from "./session.js";
-/** How long a source may take to deliver its last audio. */
 const FLUSH_TIMEOUT_MS = 1_000;
-/**
- * Opens a session, as `connect` does, and records from the source until `session.stop()`. The loop delivers a `source`
- * event whenever the state of the source changes. A source that is lost ends the session when the rest of its text has
- * come; the loop throws the source's error then. The source is released in any case.
- *
- * @throws as `connect`; UsageError `bad_option` if `start.audio` is not what the source gives.
- */
 export async function record(url, source, options = {}) {
     let session;
     try {
@@ -26,7 +17,6 @@ export async function record(url, source, options = {}) {
         throw error;
     }
 }
-/** A source that records for one session. */
 class Recording {
     #source;
     #timer;
@@ -49,7 +39,6 @@ class Recording {
         };
         source.start(onChunk, onLost, (state) => session.deliver({ type: "source", state }));
     }
-    /** Delivers the last audio and releases the device; `onDone` is called in any case. */
     finish(onDone) {
         const done = () => {
             if (!this.#isOver) {
@@ -60,7 +49,6 @@ class Recording {
         this.#timer = setTimeout(done, FLUSH_TIMEOUT_MS);
         Promise.resolve(this.#source.flush?.()).then(done, done);
     }
-    /** Releases the device at once. */
     stop() {
         this.#isOver = true;
         clearTimeout(this.#timer);

@@ -1,8 +1,5 @@
-/** The screen of the device, in browsers that can keep it on. */
-/** Keeps the screen on. The browser takes the lock away when the page is hidden. */
 export class ScreenLock {
     #lock;
-    /** Asks for the lock if it is not held and the page is visible. */
     hold() {
         if (this.#lock === undefined && globalThis.document.visibilityState === "visible") {
             this.#lock = this.#request();
@@ -21,7 +18,6 @@ export class ScreenLock {
             return held;
         }
         catch {
-            // Not all browsers have it, and one that saves power refuses: the screen may turn off then.
             this.#lock = undefined;
             return undefined;
         }

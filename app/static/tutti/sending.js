@@ -1,28 +1,17 @@
-/** Gives a connection what its session has to send: at once, and on a resumed one no faster than the server allows. */
 import { nowMs } from "./clock.js";
 import { Pace } from "./pace.js";
-/** The server lets a resumed session run further ahead: by its longest utterance, and by this (docs/protocol.md). */
 const REPLAY_ALLOWANCE_S = 30;
-/** The server's default of `endpointing.max_utterance_s`. */
 const MAX_UTTERANCE_S = 60;
-/** Audio that may not be sent again at once is sent in pieces of at least this length. */
 const REPLAY_STEP_S = 1;
-/** The sender of a session, over all of its connections. */
 export class Sender {
     #outgoing;
-    /** How fast this connection may send audio that was recorded before; undefined when all of that is sent. */
     #pace;
     constructor(outgoing) {
         this.#outgoing = outgoing;
     }
-    /** A connection has resumed the session: audio that was recorded before is sent no faster than the server allows. */
     resume(limits, maxUtteranceS = MAX_UTTERANCE_S) {
         this.#pace = new Pace(limits.max_ahead_s + maxUtteranceS + REPLAY_ALLOWANCE_S, nowMs());
     }
-    /**
-     * Sends what may be sent now: audio and flushes in their order. Returns the time in milliseconds until more may be
-     * sent; undefined when all is sent; Infinity if the connection is lost, or the server has to answer flushes first.
-     */
     send(connection, limits) {
         while (connection.isOpen) {
             const item = this.#outgoing.next(this.#allowedBytes(limits));
@@ -46,12 +35,10 @@ export class Sender {
         this.#pace = undefined;
         return undefined;
     }
-    /** The connection is lost. */
     detach() {
         this.#pace = undefined;
         this.#outgoing.detach();
     }
-    /** How much may be sent in one message now. Audio that was recorded before waits until some of it may be sent. */
     #allowedBytes(limits) {
         const maxBytes = Math.max(1, limits.max_message_bytes);
         const allowedS = this.#pace?.allowedS(nowMs()) ?? Infinity;

@@ -1,15 +1,11 @@
-/** The address of a server, its key, and how to reach it. */
 import { OPEN_TIMEOUT_MS } from "./connection.js";
 import { ConnectError, UsageError } from "./errors.js";
 import { throwIfAborted, within } from "./signal.js";
 const SUBPROTOCOL = "tutti.v1";
 const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
 export const STREAM_PATH = "/v1/stream";
-/** How long the request that finds out whether the server is there may take. */
 export const PROBE_TIMEOUT_MS = 5_000;
-/** The scheme, the host with its port, the path and the query of an address. React Native's `URL` does not know them all. */
 const ADDRESS = /^(http|ws)(s?):\/\/((?:[^\s/?#@:[\]\\]+|\[[\da-f:.]+\])(?::\d+)?)(\/[^?#]*)?(\?[^#]*)?(?:#.*)?$/i;
-/** @throws UsageError if the address is malformed. */
 export function serverOf(url, options) {
     const target = streamUrl(url);
     const { apiKey, openSocket = openWebSocket } = options;
@@ -19,11 +15,6 @@ export function serverOf(url, options) {
         probe: () => probe(target, apiKey),
     };
 }
-/**
- * Asks the application for a key.
- *
- * @throws ConnectError if it fails, or takes longer than a connection may take to open; AbortedError.
- */
 export async function askForKey(ask, { signal, timeoutMs = Infinity }) {
     try {
         return await within(Promise.resolve(ask()), signal, Math.min(timeoutMs, OPEN_TIMEOUT_MS));
@@ -35,10 +26,8 @@ export async function askForKey(ask, { signal, timeoutMs = Infinity }) {
 }
 export function streamUrl(url) {
     const [, , secure, host, path = "/", query = ""] = partsOf(url);
-    // A WebSocket URL may not have a fragment.
     return `ws${secure?.toLowerCase()}://${host}${path === "/" ? STREAM_PATH : path}${query}`;
 }
-/** The address of another path of the server whose address for streams is `target`, as `streamUrl` returns it. */
 export function httpUrl(target, path) {
     const [, , secure, host, pathname = "", query = ""] = partsOf(target);
     if (!pathname.endsWith(STREAM_PATH)) {
@@ -59,7 +48,6 @@ function subprotocols(apiKey) {
     if (apiKey === undefined) {
         return [SUBPROTOCOL];
     }
-    // The characters of an HTTP token. The error message does not contain the key.
     if (!/^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(apiKey)) {
         throw new UsageError("bad_api_key", "apiKey: expected letters, digits and any of !#$%&'*+-.^_`|~");
     }
@@ -71,13 +59,11 @@ function openWebSocket(url, protocols) {
     }
     return new WebSocket(url, protocols);
 }
-/** Asks whether the server is there and takes the key, as `Server.probe` does. */
 export async function probe(target, apiKey) {
     if (typeof fetch === "undefined" || !target.split("?")[0]?.endsWith(STREAM_PATH)) {
         return undefined;
     }
     const headers = typeof apiKey === "string" ? { authorization: `Bearer ${apiKey}` } : {};
-    // Not `AbortSignal.timeout`, which React Native does not have.
     const answer = within(fetch(httpUrl(target, "/v1/models"), { headers }), undefined, PROBE_TIMEOUT_MS);
     return answer.then(({ status }) => status, () => 0);
 }

@@ -1,7 +1,3 @@
-/**
- * One streaming session: opens the socket, sends commands and audio, and delivers events through `for await`.
- * `captions.ts` turns the events into text to show.
- */
 import { bytesOf, checkEncoding, formatOf } from "./audio.js";
 import { Backoff } from "./backoff.js";
 import { LONGEST_MS, nowMs } from "./clock.js";
@@ -17,23 +13,13 @@ import { Sender } from "./sending.js";
 import { askForKey, serverOf } from "./server.js";
 import { throwIfAborted } from "./signal.js";
 import { Writers } from "./writers.js";
-/** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
 const STABLE_MS = 10_000;
-/** A session that has sent something within this share of `limits.idle_timeout_s` is not silent: its network lost it. */
 const SILENCE_SHARE = 0.9;
-/**
- * Opens a session. Resolves when the server has answered with `started`.
- *
- * @param url `ws:`, `wss:`, `http:` or `https:`; an empty path becomes `/v1/stream`.
- * @throws UsageError, ConnectError, SessionError (the server sent a fatal error), ProtocolError, AbortedError. The
- *   socket is closed then, and no listener or timer is left.
- */
 export async function connect(url, options = {}) {
     const server = serverOf(url, options);
     checkOptions(options);
     const { signal, start = {} } = options;
     const parts = needsParts(start) ? await loadParts(start) : {};
-    // A signal that has fired, perhaps while the parts were loaded, tells its listeners nothing more.
     throwIfAborted(signal);
     const session = new Session(server, options, parts);
     await session.opened;
@@ -52,7 +38,6 @@ async function loadParts({ translate = [], turns, words }) {
         ...(words ? { makeWords: () => new UtteranceWords() } : {}),
     };
 }
-/** One open session. `connect` makes it. */
 export class Session {
     #server;
     #options;
@@ -63,26 +48,19 @@ export class Session {
     #events = new EventQueue(() => this.close());
     #backoff;
     #state = "connecting";
-    /** The present connection, also while it opens; undefined during a wait, and after the end. */
     #connection;
     #isStopSent = false;
     #started;
-    /** When this connection got `started`; Infinity before. */
     #startedAtMs = Infinity;
-    /** The session has no connection until there is something to send. */
     #idleError;
-    /** The error that ended the session; undefined while it runs, and after it has ended as it should. */
     #error;
     #nextFlushId = 0;
     #opening;
     #writers = new Writers(() => this.bufferedAmount < (this.#options.highWaterBytes ?? HIGH_WATER_BYTES));
-    /** Ends the wait for the next attempt to connect, if there is one. */
     #retryNow;
-    /** The timer of the next attempt to connect, of the next audio to send again, or of `stopTimeoutMs`. */
     #timer;
     #onAbort = () => this.end(new AbortedError(this.#options.signal?.reason));
     #pageEvents = new PageEvents(() => this.#retryNow?.());
-    /** @internal Use `connect`. */
     constructor(server, options, parts) {
         this.#server = server;
         this.#options = options;
@@ -100,57 +78,40 @@ export class Session {
         options.signal?.addEventListener("abort", this.#onAbort);
         void this.#connect(this.#start);
     }
-    /** The server's id of the session: of its newest connection. */
     get id() {
         return this.started.session_id;
     }
-    /** The name of the model. */
     get model() {
         return this.started.model;
     }
-    /** The limits of the server for this session. */
     get limits() {
         return this.started.limits;
     }
-    /** The server's answer to `start`, with its warnings. The loop does not deliver it. */
     get started() {
         if (this.#started === undefined) {
             throw new UsageError("not_open", "the session has not started");
         }
         return this.#started;
     }
-    /** Audio before this time, in seconds, is final. */
     get finalUntilS() {
         return this.#continuity.finalUntilS;
     }
-    /** The same for each channel: the value for `resume.from_s` of another session that continues this one. */
     get resumeFromS() {
         return this.#continuity.resumeFromS;
     }
-    /** The number of bytes that were given to `send` and are not sent yet. */
     get bufferedAmount() {
         return this.#outgoing.unsentBytes + (this.#connection?.bufferedAmount ?? 0);
     }
-    /** Whether audio may be sent. It may also while the session reconnects. */
     get isOpen() {
         return this.#state === "open";
     }
-    /**
-     * Sends audio in the encoding of `start`, cut at any byte. A sender that is faster than real time awaits `writable()`
-     * between two calls. Without a connection, the audio is kept and sent when there is one.
-     *
-     * @throws UsageError `not_open` before `started` and after the end, `send_buffer_full`, or `bad_audio` if a
-     *   Float32Array or Int16Array is not what `start` announced.
-     */
     send(audio) {
         this.#mustBeOpen("send audio");
         checkEncoding(audio, this.#start.audio?.encoding);
         this.push(audio);
     }
-    /** @internal As `send`, without its checks. */
     push(audio) {
         const maxBytes = this.#options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
-        // Without a connection, the oldest audio gives way instead, and `resumed` reports it.
         if (this.#connection?.isOpen && this.bufferedAmount >= maxBytes) {
             const message = `${this.bufferedAmount} bytes are unsent; await writable() first`;
             throw new UsageError("send_buffer_full", message);
@@ -158,14 +119,12 @@ export class Session {
         this.#outgoing.push(bytesOf(audio));
         this.#sendWaiting();
     }
-    /** Resolves when `bufferedAmount` is below `highWaterBytes`; rejects if the session ends first. */
     writable() {
         if (this.#state === "ended") {
             return Promise.reject(this.#error ?? new UsageError("not_open", "the session has ended"));
         }
         return this.#writers.wait();
     }
-    /** Ends open utterances now. Returns the id of the event `flushed`, which comes when all earlier audio is final. */
     flush(id) {
         this.#mustBeOpen("flush");
         const sent = id === undefined ? this.#nextFlushId++ : id;
@@ -173,17 +132,12 @@ export class Session {
         this.#sendWaiting();
         return sent;
     }
-    /** Keeps the session open while there is no audio to send. */
     keepalive() {
         this.#mustBeOpen("send keepalive");
         if (this.#connection?.isOpen) {
             this.#connection.send({ type: "keepalive" });
         }
     }
-    /**
-     * Tells the server that no more audio follows. The loop continues until everything is final, and ends after
-     * `stopped`. A second call has no effect.
-     */
     stop() {
         if (this.#state !== "open") {
             return;
@@ -200,10 +154,6 @@ export class Session {
             this.recording.finish(stop);
         }
     }
-    /**
-     * Connects again at once, where an application knows that the network has changed: gives up the present connection, or
-     * the wait for the next attempt. In browsers, a session by itself tries again when the browser says that it is online.
-     */
     reconnect() {
         if (this.#connection !== undefined && this.#state !== "connecting") {
             this.#connection.close();
@@ -211,20 +161,12 @@ export class Session {
         }
         this.#retryNow?.();
     }
-    /** Ends the session at once. Text that is not final yet is lost. Leaving the loop does this too. */
     close() {
         this.end(undefined);
     }
-    /**
-     * The events after `started`, up to and including `stopped`. Leaving the loop closes the session.
-     *
-     * @throws SessionError after a fatal error, ConnectionLost, ProtocolError, AbortedError: each of them after the
-     *   events before it.
-     */
     [Symbol.asyncIterator]() {
         return this.#events.read();
     }
-    /** @param replay what this connection gets of the audio of the one before, if there was one. */
     async #connect(start, replay) {
         const { apiKey } = this.#options;
         let socket;
@@ -287,7 +229,6 @@ export class Session {
             this.end(this.recording?.error);
         }
     }
-    /** @internal */
     deliver(event) {
         if (this.#events.isFull) {
             this.end(new SessionError("slow_reader", `${MAX_UNREAD_EVENTS} events have not been read`, this.finalUntilS));
@@ -296,7 +237,6 @@ export class Session {
             this.#events.push(event);
         }
     }
-    /** Sends what may be sent now: audio and flushes in their order, then `stop`. */
     #sendWaiting() {
         if (this.#idleError !== undefined) {
             const error = this.#idleError;
@@ -322,7 +262,6 @@ export class Session {
             this.#awaitEnd();
         }
     }
-    /** Ends the session when the server sends nothing more for too long. */
     #awaitEnd() {
         clearTimeout(this.#timer);
         const timeoutMs = this.#options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
@@ -355,7 +294,6 @@ export class Session {
             this.#retry(error);
         }
     }
-    /** Plans the next attempt to connect. */
     #retry(error) {
         const next = this.#backoff.next(nowMs());
         if (next === undefined) {
@@ -384,10 +322,6 @@ export class Session {
             this.#timer = setTimeout(tryNow, next.waitMs);
         }
     }
-    /**
-     * @param mayBeRefused an attempt has failed, and a WebSocket does not tell whether because of the key. A function gives
-     *   another one.
-     */
     async #reconnect(mayBeRefused) {
         const hasSameKey = typeof this.#options.apiKey !== "function";
         if (mayBeRefused && hasSameKey && [401, 403].includes((await this.#server.probe()) ?? 0)) {
@@ -397,7 +331,6 @@ export class Session {
         const start = inItsRoom(this.#start, this.#started);
         void this.#connect({ ...start, resume: resumeAt(this.#continuity, replay.audioFromS) }, replay);
     }
-    /** @internal The only way to end: removes listeners and timers, closes the connection, and wakes every caller that waits. */
     end(error) {
         if (this.#state === "ended") {
             return;

@@ -1,6 +1,4 @@
-/** Cancelling and time limits, in environments with and without the DOM. */
 import { AbortedError } from "./errors.js";
-/** A signal that its owner fires, and that needs no `AbortController`. */
 export class OwnSignal {
     constructor() {
         this.aborted = false;
@@ -13,7 +11,6 @@ export class OwnSignal {
     removeEventListener(_type, listener) {
         this.#listeners.delete(listener);
     }
-    /** Fires. A second call has no effect. */
     abort(reason) {
         if (!this.aborted) {
             this.aborted = true;
@@ -22,13 +19,11 @@ export class OwnSignal {
         }
     }
 }
-/** @throws AbortedError if the signal has fired: it tells its listeners nothing more. */
 export function throwIfAborted(signal) {
     if (signal?.aborted) {
         throw new AbortedError(signal.reason);
     }
 }
-/** `promise`, unless the signal fires or the time is over first. */
 export async function within(promise, signal, timeoutMs) {
     let onAbort = () => { };
     let timer;

@@ -1,12 +1,7 @@
-/** Who speaks when. A module of its own: what does not import it does not load it. */
-/** What the `speakers` events of a session say, together. */
 export class SpeakerTimeline {
-    /** In the order of their times; none overlaps another, and none touches another of its speaker. */
     #spans = [];
-    /** Applies an event. It replaces what earlier ones said of its times, and returns between which times they are. */
     apply(event) {
         for (const span of event.spans.filter(({ from_s, until_s }) => from_s < until_s)) {
-            // Also those that end where this one begins, and begin where it ends: they may be of the same speaker.
             const first = this.#firstThat((each) => each.until_s >= span.from_s);
             const near = this.#spans.slice(first, this.#firstThat((each) => each.from_s > span.until_s));
             const joined = [];
@@ -28,7 +23,6 @@ export class SpeakerTimeline {
         const [starts, ends] = [event.spans.map((each) => each.from_s), event.spans.map((each) => each.until_s)];
         return [Math.min(...starts), Math.max(...ends)];
     }
-    /** Who speaks for most of a time; undefined if that is not known. */
     speakerOf(fromS, untilS) {
         const totals = new Map();
         const first = this.#firstThat((each) => each.until_s > fromS);
@@ -38,7 +32,6 @@ export class SpeakerTimeline {
         }
         return [...totals].reduce((best, each) => (each[1] > best[1] ? each : best), [undefined, 0])[0];
     }
-    /** The index of the first span of which this holds, as it does of all later ones. A session may have thousands. */
     #firstThat(holds) {
         let [low, high] = [0, this.#spans.length];
         while (low < high) {
@@ -53,7 +46,6 @@ export class SpeakerTimeline {
         return low;
     }
 }
-/** The part of a span between two times, if there is one. */
 function cut(span, fromS, untilS) {
     const part = { ...span, from_s: Math.max(span.from_s, fromS), until_s: Math.min(span.until_s, untilS) };
     return part.from_s < part.until_s ? [part] : [];

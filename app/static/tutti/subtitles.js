@@ -1,21 +1,11 @@
-/**
- * Final segments as subtitles: each segment with text becomes one cue. The server's own subtitles cut long segments too:
- * to get them, upload a file with `response_format` `srt` or `vtt`.
- *
- * Source of the syntax: W3C, "WebVTT: The Web Video Text Tracks Format".
- */
-/** The segments as SubRip. */
 export function toSrt(segments) {
-    // SubRip has no way to escape an arrow.
     return cues(segments, ",")
         .map(([times, text], index) => `${index + 1}\n${times}\n${text.replace(/-{2,}>/g, "->")}\n\n`)
         .join("");
 }
-/** The segments as WebVTT. */
 export function toVtt(segments) {
     return ["WEBVTT\n\n", ...cues(segments, ".").map(([times, text]) => `${times}\n${escaped(text)}\n\n`)].join("");
 }
-/** The line with the times and the line with the text of each cue, in the order of time. None is empty or of no length. */
 function cues(segments, point) {
     return [...segments]
         .sort((a, b) => a.start_s - b.start_s)

@@ -1,52 +1,31 @@
-/**
- * Which translations a session still owes its application, over all of its connections. A connection may be lost after a
- * text was final and before its translations came. The next one is asked for them: with the text, and with its audio. This
- * module does no I/O.
- */
-/** By how many seconds two times may differ that mean the same moment. */
 const ROUNDING_S = 0.002;
-/** The most segments, and utterances, that are remembered; older ones are not asked for again. */
 const MAX_REMEMBERED = 500;
-/** The longest piece of text that is asked for again, in seconds: the server takes 30 s. */
 const MAX_SPAN_S = 28;
-/** The most pieces that are asked for (docs/protocol.md); the newest ones. */
 const MAX_PIECES = 64;
-/** The most characters of all pieces. */
 const MAX_CHARS = 10_000;
-/** The final text whose translations have not all come, and the translations that were delivered. */
 export class PendingTranslations {
     #targets;
-    /** The segments that were delivered, but for those whose translations were sent, or do not come. */
     #texts = [];
-    /** The numbers of utterances as delivered, by those that they have in this connection. */
     #numbers = new Map();
-    /** How far each utterance was translated to each language, in seconds. */
     #untilS = new Map();
-    /** @param targets the codes of the languages that the server was asked for. */
     constructor(targets) {
         this.#targets = targets;
     }
-    /** From when on audio must be kept, so that another connection can translate it; undefined for none. */
     get neededFromS() {
         return this.#texts.length === 0 ? undefined : Math.min(...this.#texts.map(({ start_s }) => start_s));
     }
-    /** A new connection counts its utterances anew. */
     restart() {
         this.#numbers.clear();
     }
-    /** Notes which utterance has a number in this connection. */
     noteNumber(theirs, ours) {
         remember(this.#numbers, theirs, ours);
     }
-    /** Notes final text that was delivered. */
     add(segment) {
         this.#texts = [...this.#texts, segment].slice(-MAX_REMEMBERED);
     }
-    /** Before these times, one for each channel, no more translations come. */
     forgetBefore(timesS = []) {
         this.#texts = this.#texts.filter((each) => each.end_s > (timesS[each.channel] ?? -Infinity) + ROUNDING_S);
     }
-    /** The translation to deliver; undefined if what it translates was delivered already. */
     receive(event) {
         const { earlier, ...rest } = event;
         const utterance = earlier === true ? event.utterance : (this.#numbers.get(event.utterance) ?? event.utterance);
@@ -58,7 +37,6 @@ export class PendingTranslations {
         this.forgetBefore(event.translated_until_s);
         return isNew ? { ...rest, utterance } : undefined;
     }
-    /** What another connection must translate that sends the text after these times, one for each channel. */
     missing(fromS) {
         const pieces = [];
         for (const segment of [...this.#texts].sort((one, other) => one.channel - other.channel)) {
@@ -87,7 +65,6 @@ export class PendingTranslations {
         return target !== segment.language && segment.end_s > untilS + ROUNDING_S;
     }
 }
-/** Whether the text of a segment follows that of a piece, and lacks the same translations. */
 function goesOn(piece, segment, targets) {
     const isSame = piece.utterance === segment.utterance && piece.channel === segment.channel;
     return isSame && piece.language === segment.language && piece.targets.join() === targets.join();
@@ -95,7 +72,6 @@ function goesOn(piece, segment, targets) {
 function keyOf(utterance, language) {
     return `${utterance} ${language}`;
 }
-/** Sets a value, and forgets the oldest one where there are too many. */
 function remember(map, key, value) {
     map.set(key, value);
     const [oldest] = map.keys();

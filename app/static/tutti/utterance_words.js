@@ -1,38 +1,14 @@
-/** The words of an utterance that may go on in another connection, and their times. This module does no I/O. */
-/** The words of one utterance. */
 export class UtteranceWords {
-    /** Those of its stable text. */
     #shown = [];
-    /**
-     * The words of a segment that is delivered.
-     *
-     * @param text the text that it is delivered with: that of the connection's segment, its end, or another version of it.
-     *   The stable text began with it, but for its punctuation.
-     * @param startS where it begins.
-     */
     finish(text, segment, startS) {
         this.#shown = wordsAfter(this.#shown, text);
         return timedWords(text, segment, startS);
     }
-    /**
-     * The field of an interim with this stable text.
-     *
-     * @param theirs the words of the connection's stable text.
-     * @param isWhole whether that text is `stable`.
-     */
     show(stable, theirs, isWhole) {
         this.#shown = isWhole ? theirs : growWords(this.#shown, stable, theirs);
         return this.#shown.length === 0 ? {} : { stable_words: this.#shown };
     }
 }
-/**
- * The words of `stable`: those that were shown for its beginning, and those of the connection for the rest. Their times
- * never go back. If the text has grown by words whose times are not known, these are left out.
- *
- * @param shown the words of the stable text before, which is the beginning of `stable`.
- * @param stable the stable text that is delivered.
- * @param theirs the words of the connection's stable text, which ends as `stable` does.
- */
 function growWords(shown, stable, theirs) {
     const all = withoutSpaces(stable);
     const before = charactersOf(shown);
@@ -46,7 +22,6 @@ function growWords(shown, stable, theirs) {
             break;
         }
         if (characters.length > missing.length && last !== undefined) {
-            // Punctuation that has joined the last word.
             kept = [...kept.slice(0, -1), { ...last, word: last.word + missing }];
         }
         else {
@@ -64,7 +39,6 @@ function growWords(shown, stable, theirs) {
         ...added.map((word) => ({ ...word, start_s: notBefore(word.start_s), end_s: notBefore(word.end_s) })),
     ];
 }
-/** The words that are left after `text`, which they begin with but for its punctuation, has become final. */
 function wordsAfter(shown, text) {
     let nLetters = countLetters(text);
     const first = shown.findIndex(({ word }) => {
@@ -77,7 +51,6 @@ function wordsAfter(shown, text) {
 const countLetters = (text) => text.match(/[\p{L}\p{N}]/gu)?.length ?? 0;
 const withoutSpaces = (text) => text.replaceAll(/\s/gu, "");
 const charactersOf = (words) => words.map(({ word }) => withoutSpaces(word)).join("");
-/** The times of the words of `text`, which may be the end of the segment's text, or another version of it. */
 function timedWords(text, event, startS) {
     if (text === event.text || event.words.length === 0) {
         return event.words;
@@ -87,7 +60,6 @@ function timedWords(text, event, startS) {
     if (event.text.endsWith(text) && last.map(({ word }) => word.trim()).join("") === words.join("")) {
         return last;
     }
-    // Each word gets a share of the time by its length.
     const timed = [];
     let nChars = words.join("").length;
     let fromS = startS;
@@ -99,7 +71,6 @@ function timedWords(text, event, startS) {
     }
     return timed;
 }
-/** A time with whole milliseconds. */
 function rounded(timeS) {
     return Math.round(timeS * 1000) / 1000;
 }

@@ -1,9 +1,3 @@
-/**
- * Runs on the audio thread. It collects blocks of 128 samples into chunks of about 100 ms, as 16-bit PCM at the sample
- * rate of the audio context, and posts each chunk together with its memory. When it receives "flush", it posts the rest
- * and then an empty chunk. It imports nothing, so that its address alone is enough to load it.
- */
-/** The length of a chunk, in seconds. */
 const CHUNK_S = 0.1;
 const INT16_MAX = 32767;
 class PcmChunks extends AudioWorkletProcessor {
@@ -17,7 +11,6 @@ class PcmChunks extends AudioWorkletProcessor {
             this.port.postMessage(new Int16Array(0));
         };
     }
-    /** Reads the first input, which is mixed to one channel. An input that is not connected has no channel. */
     process(inputs) {
         for (const sample of inputs[0]?.[0] ?? []) {
             this.#chunk[this.#filled++] = Math.round(Math.max(-1, Math.min(1, sample)) * INT16_MAX);
@@ -38,5 +31,4 @@ class PcmChunks extends AudioWorkletProcessor {
     }
 }
 registerProcessor("tutti-pcm-chunks", PcmChunks);
-// Makes this file a module, so that its names are not global.
 export {};

@@ -1,7 +1,4 @@
-/** The callers that wait until less audio is unsent. */
-/** A WebSocket has no event for an empty buffer, so it is checked, but only while a caller waits. */
 const CHECK_MS = 20;
-/** Lets callers wait until `isWritable` holds. */
 export class Writers {
     #isWritable;
     #waiting = [];
@@ -18,7 +15,6 @@ export class Writers {
             this.#timer ??= setInterval(() => this.#isWritable() && this.#release((writer) => writer.resolve()), CHECK_MS);
         });
     }
-    /** Rejects for all that wait. */
     end(error) {
         this.#release((writer) => writer.reject(error));
     }

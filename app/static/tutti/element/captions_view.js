@@ -1,13 +1,7 @@
-/**
- * All that the element shows: the lines, what it waits for, the way back to the newest text, and what is spoken by screen
- * readers: each final text once.
- */
 import { LineList, OVERDUE_LINES } from "./line_list.js";
 import { labelOf, newElement, setLanguage } from "./line_view.js";
 import { adoptStyle } from "./style.js";
-/** How many texts stay in the live region. A reader who looks through the page finds few of them a second time. */
 const MAX_SPOKEN = 4;
-/** The content of a shadow root. */
 export class CaptionsView {
     #transcript;
     #list;
@@ -15,7 +9,6 @@ export class CaptionsView {
     #shadow;
     #root = newElement("div", "root");
     #status = newElement("div", "status");
-    /** What the page has put into the element is shown until there is a line. */
     #empty = document.createElement("slot");
     #latest = newElement("button", "latest");
     #spoken = newElement("div", "spoken");
@@ -41,11 +34,9 @@ export class CaptionsView {
         shadow.append(this.#root);
         this.render(options);
     }
-    /** Takes the style of the document that the element is in. */
     adoptStyle() {
         adoptStyle(this.#shadow);
     }
-    /** Shows everything anew. */
     render(options) {
         this.#options = options;
         this.#root.style.fontSize = options.sizePx === undefined ? "" : `${options.sizePx}px`;
@@ -54,7 +45,6 @@ export class CaptionsView {
         this.#list.render(options, options.rows);
         this.#waitForSilence();
     }
-    /** Shows changes of the transcript. `isSpoken`: screen readers read aloud what has become final with them. */
     update(changes, isSpoken) {
         if (changes.length === 0) {
             return;
@@ -66,17 +56,14 @@ export class CaptionsView {
                 this.#speakChange(change);
             }
         }
-        // A line that goes, such as that of a cough, or has another speaker, shows no word that is new.
         if (changes.some(({ kind }) => kind !== "removed" && kind !== "labelled")) {
             this.#waitForSilence();
         }
     }
-    /** Removes what was spoken, after the transcript was cleared, and shows the rest. */
     clear() {
         this.#spoken.replaceChildren();
         this.render(this.#options);
     }
-    /** Says what the element waits for; an empty text says nothing. */
     showStatus(text) {
         this.#status.textContent = text;
         this.#status.hidden = text === "";
@@ -85,7 +72,6 @@ export class CaptionsView {
         const isEmpty = this.#transcript.end === this.#transcript.first && this.#transcript.open.length === 0;
         this.#empty.hidden = !isEmpty;
     }
-    /** A reader of a translation hears the translation, or the original of what was not translated. */
     #speakChange({ line, kind, spoken, language }) {
         const { show, language: wanted } = this.#options;
         if (show === "original" || wanted === undefined) {

@@ -1,7 +1,5 @@
-/** The events that `<tutti-captions>` takes: those of a session, those of a room, and translations. It checks each one. */
 import { ProtocolError } from "../errors.js";
 import { isRecord } from "../events.js";
-/** The events that change what is shown, and the fields that are read of them. */
 const FIELDS = {
     speech_started: { utterance: "number", channel: "number", at_s: "number" },
     interim: { utterance: "number", channel: "number", start_s: "number", stable: "string", tail: "string" },
@@ -25,11 +23,6 @@ const FIELDS = {
     retract: { utterance: "number" },
     room: { name: "string", live: "boolean" },
 };
-/**
- * Checks the fields that are read of an event. Events of other types pass as they are: they change nothing.
- *
- * @throws ProtocolError if a field is missing or wrong.
- */
 export function checkEvent(value) {
     if (!isRecord(value) || typeof value["type"] !== "string") {
         throw new ProtocolError("event", "an object with a type", value);

@@ -1,21 +1,10 @@
-/**
- * The lines of a transcript in a box that scrolls, or that shows the last few rows only. It follows the newest text until
- * the reader scrolls up. The document has a few hundred lines at most; others come in when the reader scrolls to them.
- */
 import { LineView, newElement } from "./line_view.js";
-/** The most final lines in the document. */
 const MAX_LINES = 400;
-/** How many lines come in at once. While the newest text is followed, this many to twice as many are in the document. */
 const STEP = 100;
-/** Lines come in when the reader is this close to where they are missing. */
 const NEAR_PX = 400;
-/** When the reader scrolls down to within this distance of the end, the newest text is followed again. */
 const FOLLOW_PX = 64;
-/** Browsers round heights: a position closer than this is the end. */
 const END_PX = 2;
-/** A line without its translation shows the original when this many newer lines are final. */
 export const OVERDUE_LINES = 2;
-/** The lines of one element. */
 export class LineList {
     #finals;
     #openBox;
@@ -23,9 +12,7 @@ export class LineList {
     #onFollowing;
     #sizes;
     #options;
-    /** How many rows are shown; undefined: all lines, which scroll. */
     #rows;
-    /** The final lines in the document: consecutive ones. */
     #shown;
     #open;
     #isFollowing;
@@ -36,7 +23,6 @@ export class LineList {
         this.#finals = newElement("div", "finals");
         this.#openBox = newElement("div", "open");
         this.#sizes = new ResizeObserver(() => this.#onResize());
-        /** The final lines in the document: consecutive ones. */
         this.#shown = [];
         this.#open = new Map();
         this.#isFollowing = true;
@@ -46,7 +32,6 @@ export class LineList {
         this.#options = options;
         this.#onFollowing = onFollowing;
         const content = newElement("div", "content");
-        // Text that changes several times a second is not for screen readers: they get the final text, once.
         this.#openBox.setAttribute("aria-hidden", "true");
         content.append(this.#finals, this.#openBox);
         this.scroller.append(content);
@@ -54,27 +39,22 @@ export class LineList {
         this.#sizes.observe(this.scroller);
         this.#sizes.observe(content);
     }
-    /** The index of the first final line in the document. */
     get #first() {
         return this.#shown[0]?.line.index ?? this.#transcript.end;
     }
-    /** The index after that of the last final line in the document. */
     get #end() {
         return (this.#shown.at(-1)?.line.index ?? this.#transcript.end - 1) + 1;
     }
-    /** Shows all lines anew. */
     render(options, rows) {
         this.#options = options;
         this.#rows = rows;
         const { scroller } = this;
         const isScrolling = rows === undefined;
         setAttributes(scroller, { tabindex: "0", role: "region", "aria-label": "Captions" }, isScrolling);
-        // The first row may begin in the middle of a sentence. Screen readers get the text from the live region.
         setAttributes(scroller, { "aria-hidden": "true" }, !isScrolling);
         scroller.style.setProperty("--_lines", String(rows ?? 0));
         this.#showNewest();
     }
-    /** Shows a change of the transcript. */
     update({ line, kind }) {
         if (kind === "final") {
             this.#addFinal(line);
@@ -95,7 +75,6 @@ export class LineList {
             this.#refresh(view);
         }
     }
-    /** Goes to the newest text and stays there. */
     follow() {
         this.#setFollowing(true);
         if (this.#end < this.#transcript.end) {
@@ -118,20 +97,17 @@ export class LineList {
         this.#setFollowing(true);
         this.#stayAtEnd();
     }
-    /** How many lines fill the rows, with those that wait for their translation. */
     get #nRowLines() {
         return (this.#rows ?? 0) + OVERDUE_LINES + 1;
     }
     #addFinal(line) {
         const view = this.#takeOpen(line) ?? this.#newView(line);
-        // A reader who is far from the end gets the line when the scrolling comes near to it.
         if (this.#shown.length > 0 && (this.#end !== line.index || this.#shown.length >= MAX_LINES)) {
             view.node.remove();
             this.#openBox.hidden = true;
             return;
         }
         if (view.node.nextElementSibling === null) {
-            // The final text may be shorter. That moves something only where a line is below.
             view.node.style.minHeight = "";
         }
         this.#shown.push(view);
@@ -159,7 +135,6 @@ export class LineList {
         const index = view?.line.index ?? -1;
         view?.update(this.#options, index >= 0 && index + OVERDUE_LINES < this.#transcript.end);
     }
-    /** New views of the final lines from one index to before another, as far as there are any. */
     #views(from, to) {
         const views = [];
         for (let index = Math.max(from, this.#transcript.first); index < to; index++) {
@@ -210,16 +185,11 @@ export class LineList {
         this.#openBox.hidden = this.#end < end;
         this.#keepPlace(() => this.#dropFirst(this.#shown.length - MAX_LINES));
     }
-    /** Changes the document above what the reader sees, and nothing moves. */
     #keepPlace(change) {
         const { scrollHeight, scrollTop } = this.scroller;
         change();
         this.scroller.scrollTop = scrollTop + this.scroller.scrollHeight - scrollHeight;
     }
-    /**
-     * The browser calls this in each frame in which the box or its content has another size, before it draws. Events only
-     * change the document: a room's history would take long if the browser had to lay it out after each one.
-     */
     #onResize() {
         const open = [...this.#open.values()].map((view) => view.node);
         const widthPx = this.scroller.clientWidth;
@@ -230,7 +200,6 @@ export class LineList {
             }
         }
         else {
-            // A line never gets lower, even when its end changes to a shorter text. Otherwise the lines below it would jump.
             const heights = open.map((node) => node.getBoundingClientRect().height);
             open.forEach((node, index) => {
                 node.style.minHeight = `${heights[index]}px`;

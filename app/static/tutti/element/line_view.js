@@ -1,7 +1,4 @@
-/** One line in the document: its time, its label, what was said and its translation. */
-/** Scripts from right to left. The languages that are written in several are not here; their text decides. */
 const RIGHT_TO_LEFT = ["ar", "ckb", "dv", "fa", "he", "iw", "ps", "sd", "ug", "ur", "yi"];
-/** A node, and the way to change it. */
 export class LineView {
     #time;
     #label;
@@ -23,7 +20,6 @@ export class LineView {
         this.#text.append(newElement("span", "settled"), this.#changing);
         this.node.append(this.#original, this.#translation);
     }
-    /** Shows the present state of the line. `isOverdue`: a translation that is missing will hardly come any more. */
     update(options, isOverdue) {
         const { line } = this;
         const { language } = options;
@@ -46,7 +42,6 @@ export class LineView {
         this.#translation.hidden = !isTranslated;
         this.node.hidden = !isTranslated && (!isOriginal || this.#text.textContent === "");
     }
-    /** What stands before the text. */
     #head(options) {
         const label = labelOf(this.line, options.labels);
         this.#time.textContent = clock(this.line.start_s);
@@ -55,11 +50,9 @@ export class LineView {
         return [...(options.hasTimes ? [this.#time, " "] : []), ...(hasLabel ? [this.#label, " "] : [])];
     }
 }
-/** What stands before the text of a line: the page's label of its channel, if that is not empty, or its speaker. */
 export function labelOf(line, labels) {
     return labels[line.channel] || line.speaker;
 }
-/** Marks text with its language, for voices and fonts, and with its direction. */
 export function setLanguage(node, language) {
     if (language === undefined) {
         node.removeAttribute("lang");
@@ -69,14 +62,12 @@ export function setLanguage(node, language) {
     }
     node.dir = RIGHT_TO_LEFT.includes(language?.split("-")[0] ?? "") ? "rtl" : "auto";
 }
-/** A new element whose class is also its part. */
 export function newElement(name, part) {
     const node = document.createElement(name);
     node.className = part;
     node.setAttribute("part", part);
     return node;
 }
-/** A time as `m:ss` or `h:mm:ss`. */
 export function clock(seconds) {
     const whole = Math.floor(seconds);
     const parts = [Math.floor(whole / 60) % 60, whole % 60];

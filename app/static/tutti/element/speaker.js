@@ -1,36 +1,24 @@
-/** Captions of the microphone: one session from `open` until everything that was said is final. */
 import { connect, openMicrophone, } from "../index.js";
 import { explain } from "./refusal.js";
-/** How often a session without audio tells the server that it is still there. Servers wait for a minute by default. */
 const KEEPALIVE_MS = 15_000;
-/** The states of the microphone in which not even silence comes from it. */
 const SILENT = ["suspended", "interrupted", "disconnected"];
-/** A microphone and its session. */
 export class Speaker {
     #options;
     #listener;
     #controller;
-    /** Audio from before the session is open: a few seconds at most, as opening has a timeout. */
     #early;
     #microphone;
     #session;
     #keepalive;
-    /** Why the microphone ended the session. */
     #error;
     constructor(options, listener) {
         this.state = "asking";
         this.#controller = new AbortController();
-        /** Audio from before the session is open: a few seconds at most, as opening has a timeout. */
         this.#early = [];
         this.#options = options;
         this.#listener = listener;
         this.untilS = options.fromS;
     }
-    /**
-     * Opens microphone and session, and resolves when they are open.
-     *
-     * @throws TuttiError: the reason, with nothing left open; AbortedError after `close`.
-     */
     async open() {
         const { server, apiKey, start, workletUrl, fromS } = this.#options;
         const { signal } = this.#controller;
@@ -60,11 +48,6 @@ export class Speaker {
             throw this.#error ?? (await explain(error, server, key));
         }
     }
-    /**
-     * Delivers the events of the open session, until its end.
-     *
-     * @throws TuttiError: why it did not end as it should.
-     */
     async run(session) {
         try {
             for await (const event of session) {
@@ -81,7 +64,6 @@ export class Speaker {
             throw this.#error;
         }
     }
-    /** Sends what the microphone still has, and lets the session end when all of it is final. */
     async finish() {
         this.#become("finishing");
         await this.#microphone?.flush();
@@ -91,7 +73,6 @@ export class Speaker {
             this.#session.stop();
         }
     }
-    /** Ends all at once. */
     close() {
         clearInterval(this.#keepalive);
         this.#controller.abort();
@@ -117,7 +98,6 @@ export class Speaker {
             }
         }
     }
-    /** The user has withdrawn the permission. What was said before becomes final. */
     #onLost(error) {
         this.#error = error;
         if (this.#session === undefined) {
@@ -127,11 +107,10 @@ export class Speaker {
             void this.finish();
         }
     }
-    /** While no audio comes: makes what was spoken final, and keeps the session open. */
     #onMicrophone(state) {
         clearInterval(this.#keepalive);
         if (state === "stopped") {
-            return; // The end of the session says it.
+            return;
         }
         if (SILENT.includes(state)) {
             if (this.#session?.isOpen === true) {

@@ -1,8 +1,3 @@
-/** The style of `<tutti-captions>`. A page changes it with the custom properties below and with `::part`. */
-/**
- * Text inherits colour and font of the page. Text that may still change is lighter by opacity, so it fits any colours;
- * where the reader's system sets the colours, or asks for more contrast, it is underlined with dots instead.
- */
 const STYLE = `
 :host {
   display: flex; position: relative; flex-direction: column; box-sizing: border-box;
@@ -52,19 +47,15 @@ const STYLE = `
   .time { opacity: 1; }
 }
 `;
-/** The style sheet of each document, which all of its elements share. */
 const sheets = new WeakMap();
-/** Gives an element the style of its document. It works under a content security policy without inline styles. */
 export function adoptStyle(shadow) {
     const { ownerDocument } = shadow;
     const view = ownerDocument.defaultView;
     if (view === null) {
-        // It is shown nowhere, such as the content of a template.
         return;
     }
     let sheet = sheets.get(ownerDocument);
     if (sheet === undefined) {
-        // Documents take no sheet of another one.
         sheet = new view.CSSStyleSheet();
         sheet.replaceSync(STYLE);
         sheets.set(ownerDocument, sheet);

@@ -1,10 +1,5 @@
-/**
- * The text of one or more sessions as lines, an utterance each, with their translations. An event that comes a second
- * time changes nothing, so the history of a room may be sent again. Nothing of the browser is used here.
- */
 import { withoutSegment } from "../captions.js";
 import { SpeakerTimeline } from "../speakers.js";
-/** More lines than a person says in a day. The oldest ones are forgotten after that. */
 const MAX_LINES = 20_000;
 class Line {
     #translations;
@@ -16,7 +11,6 @@ class Line {
         this.text = "";
         this.changing = "";
         this.isCut = false;
-        /** How much of `text` is the text of segments. The rest is stable text of the newest interim. */
         this.segments = "";
         this.lastSegment = -1;
         this.#translations = new Map();
@@ -32,54 +26,42 @@ class Line {
         this.text = this.changing = "";
         this.#translations.clear();
     }
-    /** Adds a part. Returns false if it is known already. */
     translate(part) {
         const parts = this.#translations.get(part.language) ?? [];
         if (parts.some((known) => known.start_s <= part.start_s && part.end_s <= known.end_s)) {
             return false;
         }
-        // The history of a room may have in one part what came in several.
         const others = parts.filter((known) => known.start_s < part.start_s || part.end_s < known.end_s);
         this.#translations.set(part.language, [...others, part]);
         return true;
     }
 }
-/** The lines of an element. */
 export class Transcript {
     #lines = [];
-    /** The index of the first line that is kept. */
     #first = 0;
-    /** The lines of the present session by the numbers of their utterances, also those without text. */
     #byUtterance = new Map();
     #open = new Set();
     #spoken = new Map();
     #languages = new Set();
     #speakers = new SpeakerTimeline();
-    /** The final lines, in the order in which they ended. `toSrt` and `toVtt` take them. */
     get lines() {
         return this.#lines.filter(hasContent);
     }
-    /** The open lines, in the order in which they began. */
     get open() {
         return [...this.#open];
     }
-    /** The languages in which there is a translation of some line. */
     get languages() {
         return [...this.#languages];
     }
-    /** @internal The index after that of the last line. */
     get end() {
         return this.#first + this.#lines.length;
     }
-    /** @internal The index of the first line. */
     get first() {
         return this.#first;
     }
-    /** @internal */
     at(index) {
         return this.#lines[index - this.#first];
     }
-    /** @internal Applies a checked event. Returns the changes, none if the event is known already. */
     apply(event) {
         switch (event.type) {
             case "started":
@@ -127,7 +109,6 @@ export class Transcript {
                 return [];
         }
     }
-    /** @internal Ends the open lines without what might still have changed. The numbers of utterances are free then. */
     endSession() {
         const changes = this.open.map((open) => {
             const line = open;
@@ -139,7 +120,6 @@ export class Transcript {
         this.#speakers = new SpeakerTimeline();
         return changes;
     }
-    /** @internal */
     clear() {
         this.#first = this.end;
         this.#lines = [];
@@ -149,7 +129,6 @@ export class Transcript {
         this.#languages.clear();
         this.#speakers = new SpeakerTimeline();
     }
-    /** Changes an open line, or a new one. `change` returns false if it knows the event, or text that is final now. */
     #change(utterance, channel, startS, change) {
         const line = this.#byUtterance.get(utterance) ?? this.#begin(utterance, channel, startS);
         const spoken = this.#open.has(line) && change(line);
@@ -170,7 +149,6 @@ export class Transcript {
         }
         return line;
     }
-    /** Makes an open line final. A line without text is no line. */
     #settle(line) {
         line.changing = "";
         this.#open.delete(line);
@@ -198,12 +176,10 @@ export class Transcript {
         this.#languages.add(event.language);
         return [{ line, kind: "translated", spoken: event.text, language: event.language }];
     }
-    /** Notes who speaks the lines between two times. There may be thousands of others, which the event says nothing of. */
     #relabel([fromS, untilS]) {
         const lines = [...this.#byUtterance.values()].filter((line) => line.start_s < untilS && line.end_s > fromS);
         return lines.flatMap((line) => this.#label(line));
     }
-    /** Notes who speaks a line, if it is another speaker than was known. */
     #label(line) {
         const speaker = this.#speakers.speakerOf(line.start_s, line.end_s);
         if (speaker === undefined || speaker === line.speaker) {
@@ -212,7 +188,6 @@ export class Transcript {
         line.speaker = speaker;
         return line.index < 0 && !this.#open.has(line) ? [] : [{ line, kind: "labelled", spoken: "", language: line.language }];
     }
-    /** A final line keeps its place, without text: the places of the others stay as they are. */
     #retract(utterance) {
         const line = this.#byUtterance.get(utterance);
         if (line === undefined) {

@@ -1,7 +1,3 @@
-/**
- * `<tutti-captions>`: captions in any page. It shows the events that the page gives it, those of the microphone, or those
- * of a room.
- */
 import { AbortedError, UsageError } from "../index.js";
 import { CaptionsView } from "./captions_view.js";
 import { checkEvent } from "./events.js";
@@ -25,14 +21,10 @@ const TEXTS = {
         disconnected: "The microphone is gone. Plug it in again, or another one.",
     },
 };
-/** Changes of these attributes connect to another room. */
 const PLACES = ["server", "room"];
-/** Changes of these attributes show the lines anew. */
 const LOOKS = ["lines", "size", "language", "show", "labels", "times", "clear-after"];
-// Where pages are rendered on a server, the class can be imported, and is not used.
 const Base = (globalThis.HTMLElement ?? class {
 });
-/** The element. docs/captions_element.md lists its attributes, events, parts and custom properties. */
 export class TuttiCaptions extends Base {
     static { this.observedAttributes = [...PLACES, ...LOOKS]; }
     #transcript = new Transcript();
@@ -43,9 +35,7 @@ export class TuttiCaptions extends Base {
     #microphone;
     #reader;
     #speaker;
-    /** Resolve when the present session of the microphone is open, and when it has ended. Neither rejects. */
     #sessions;
-    /** Where the next session of the microphone begins, so that times never run backwards. */
     #clockS = 0;
     #isPlanned = false;
     constructor() {
@@ -53,21 +43,17 @@ export class TuttiCaptions extends Base {
         this.#view = new CaptionsView(this.attachShadow({ mode: "open" }), this.#transcript, this.#options);
         this.#showStatus();
         if (Object.hasOwn(this, "texts")) {
-            // The page has assigned them before the element was defined; its property would hide the accessor.
             const { texts } = this;
             Reflect.deleteProperty(this, "texts");
             this.texts = texts;
         }
     }
-    /** The text so far. */
     get captions() {
         return this.#transcript;
     }
-    /** What the element does at present. */
     get state() {
         return this.#state;
     }
-    /** The texts that the element shows by itself. What is assigned replaces single ones. */
     get texts() {
         return this.#texts;
     }
@@ -76,26 +62,13 @@ export class TuttiCaptions extends Base {
         this.#view.render(this.#options);
         this.#showStatus();
     }
-    /**
-     * Shows an event of a session, of a room, or a translation. An event that was shown already changes nothing. The event
-     * `started` begins another session, whose utterances are counted anew.
-     *
-     * @throws ProtocolError if a field is missing or wrong.
-     */
     apply(event) {
         this.#apply(checkEvent(event), true);
     }
-    /** Removes all text. */
     clear() {
         this.#transcript.clear();
         this.#view.clear();
     }
-    /**
-     * Opens the microphone and a session on `server`. Call it from a click. Resolves when captions come, or when it has
-     * failed: the event `tutti-error` has the reason. While a session is open, there is no other one.
-     *
-     * @throws UsageError if the element shows a room.
-     */
     async start() {
         if (this.hasAttribute("room")) {
             throw new UsageError("shows_room", "start: expected an element without the attribute room, which is for readers");
@@ -109,9 +82,7 @@ export class TuttiCaptions extends Base {
         }
         await this.#sessions.opened;
     }
-    /** Closes the microphone. Resolves when all that was said is final, which takes a bounded time. */
     async stop() {
-        // A start in the same moment has no state before this.
         await Promise.resolve();
         if (this.#state === "asking" || this.#state === "connecting") {
             this.#speaker?.close();
@@ -127,7 +98,6 @@ export class TuttiCaptions extends Base {
     disconnectedCallback() {
         this.#plan();
     }
-    /** The element was moved to another document, such as that of a window which stays on top. */
     adoptedCallback() {
         this.#view.adoptStyle();
     }
@@ -143,7 +113,6 @@ export class TuttiCaptions extends Base {
             this.#plan();
         }
     }
-    /** Connects or disconnects soon: not for an element that is only moved, and once for several attributes. */
     #plan() {
         if (this.#isPlanned) {
             return;
@@ -181,11 +150,9 @@ export class TuttiCaptions extends Base {
             this.#fail(error);
         }
     }
-    /** One session of the microphone, from its beginning to its end. */
     async #speak(onOpen) {
         let speaker;
         let reason;
-        // What fails at once fails after the caller knows that a session was tried.
         await Promise.resolve();
         try {
             speaker = new Speaker(this.#speakerOptions, {
@@ -220,7 +187,6 @@ export class TuttiCaptions extends Base {
     }
     #apply(event, isSpoken) {
         if (event.type === "room" && event.resumed === false) {
-            // All of the room's text follows. It may be another room of the same name, whose utterances have the same numbers.
             this.clear();
         }
         this.#update(this.#transcript.apply(event), isSpoken);
@@ -300,7 +266,6 @@ export class TuttiCaptions extends Base {
             fromS: this.#clockS,
         };
     }
-    /** `speakers` without a number leaves the number to the server. */
     get #mostSpeakers() {
         const max = this.getAttribute("speakers") === "" ? undefined : this.#positive("speakers");
         return max === undefined ? {} : { max };
@@ -326,7 +291,6 @@ export class TuttiCaptions extends Base {
         }
         return value;
     }
-    /** An attribute that is a positive number; undefined if it is not there. */
     #positive(name) {
         const value = this.getAttribute(name);
         if (value === null || Number(value) > 0) {
@@ -335,7 +299,6 @@ export class TuttiCaptions extends Base {
         this.#warn(name, "a positive number", value);
         return undefined;
     }
-    /** Says once that a value is wrong, though it is read again and again. */
     #warn(name, expected, got) {
         const warning = `<tutti-captions>: ${name}: expected ${expected}, got ${JSON.stringify(got)}`;
         if (!this.#warned.has(warning)) {
