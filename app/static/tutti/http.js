@@ -1,4 +1,5 @@
 import { AbortedError, ConnectError, TuttiError, UsageError } from "./errors.js";
+import { Queue } from "./queue.js";
 const IGNORED = "x-tutti-ignored";
 export function upload(request) {
     if (request.signal.aborted) {
@@ -65,7 +66,12 @@ async function* body(response, url, signal) {
 function byXhr({ url, form, headers, signal, onUploaded }) {
     return new Promise((resolve, reject) => {
         const xhr = new XMLHttpRequest();
-        const received = new TextQueue(() => xhr.abort());
+        const received = new Queue(() => xhr.abort());
+        let nReceived = 0;
+        const receive = () => {
+            received.push(xhr.responseText.slice(nReceived));
+            nReceived = xhr.responseText.length;
+        };
         const onAbort = () => xhr.abort();
         const fail = () => {
             const error = failure(url, signal);
@@ -80,12 +86,12 @@ function byXhr({ url, form, headers, signal, onUploaded }) {
         xhr.upload.onload = () => onUploaded(1);
         xhr.onreadystatechange = () => {
             if (xhr.readyState === XMLHttpRequest.HEADERS_RECEIVED) {
-                resolve({ status: xhr.status, ignored: xhr.getResponseHeader(IGNORED) ?? "", text: received });
+                resolve({ status: xhr.status, ignored: xhr.getResponseHeader(IGNORED) ?? "", text: received.read() });
             }
         };
-        xhr.onprogress = () => received.push(xhr.responseText);
+        xhr.onprogress = receive;
         xhr.onload = () => {
-            received.push(xhr.responseText);
+            receive();
             received.end();
         };
         xhr.onerror = xhr.onabort = fail;
@@ -93,51 +99,6 @@ function byXhr({ url, form, headers, signal, onUploaded }) {
         signal.addEventListener("abort", onAbort);
         xhr.send(form.body);
     });
-}
-class TextQueue {
-    #onLeave;
-    #received = "";
-    #nRead = 0;
-    #error;
-    #isEnded = false;
-    #wake;
-    constructor(onLeave) {
-        this.#onLeave = onLeave;
-    }
-    push(received) {
-        this.#received = received;
-        this.#wake?.();
-    }
-    end(error) {
-        this.#isEnded = true;
-        this.#error = error;
-        this.#wake?.();
-    }
-    async *[Symbol.asyncIterator]() {
-        try {
-            for (;;) {
-                if (this.#nRead < this.#received.length) {
-                    const piece = this.#received.slice(this.#nRead);
-                    this.#nRead = this.#received.length;
-                    yield piece;
-                }
-                else if (this.#error !== undefined) {
-                    throw this.#error;
-                }
-                else if (this.#isEnded) {
-                    return;
-                }
-                else {
-                    await new Promise((resolve) => {
-                        this.#wake = resolve;
-                    });
-                }
-            }
-        }
-        finally {
-            this.#onLeave();
-        }
-    }
 }
 function failure(url, signal, cause) {
     if (signal.aborted) {

@@ -4,10 +4,10 @@ import { LONGEST_MS, nowMs } from "./clock.js";
 import { CLOSE_ABNORMAL, Connection } from "./connection.js";
 import { Continuity } from "./continuity.js";
 import { AbortedError, ConnectError, ConnectionLost, SessionError, TuttiError, UsageError } from "./errors.js";
-import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
 import { checkOptions, CONNECT_TIMEOUT_MS, HIGH_WATER_BYTES, MAX_BUFFERED_BYTES, RESUME_BUFFER_S, RESUME_TIMEOUT_MS, STOP_TIMEOUT_MS, } from "./options.js";
 import { Outgoing } from "./outgoing.js";
 import { PageEvents } from "./page_events.js";
+import { Queue } from "./queue.js";
 import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { askForKey, serverOf } from "./server.js";
@@ -15,6 +15,7 @@ import { throwIfAborted } from "./signal.js";
 import { Writers } from "./writers.js";
 const STABLE_MS = 10_000;
 const SILENCE_SHARE = 0.9;
+const MAX_UNREAD_EVENTS = 4096;
 export async function connect(url, options = {}) {
     const server = serverOf(url, options);
     checkOptions(options);
@@ -45,7 +46,7 @@ export class Session {
     #outgoing;
     #sender;
     #continuity;
-    #events = new EventQueue(() => this.close());
+    #events = new Queue(() => this.close());
     #backoff;
     #state = "connecting";
     #connection;
@@ -230,7 +231,7 @@ export class Session {
         }
     }
     deliver(event) {
-        if (this.#events.isFull) {
+        if (this.#events.nUnread >= MAX_UNREAD_EVENTS) {
             this.end(new SessionError("slow_reader", `${MAX_UNREAD_EVENTS} events have not been read`, this.finalUntilS));
         }
         else if (this.#state !== "ended") {

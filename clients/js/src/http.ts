@@ -5,6 +5,7 @@
 
 import { AbortedError, ConnectError, TuttiError, UsageError } from "./errors.js";
 import type { Form } from "./form.js";
+import { Queue } from "./queue.js";
 import type { Signal } from "./signal.js";
 
 /** The answer to an upload. `text` ends when the answer ends, and throws a ConnectError if it is cut off before. */
@@ -97,7 +98,12 @@ async function* body(response: Response, url: string, signal: Signal): AsyncGene
 function byXhr({ url, form, headers, signal, onUploaded }: Upload): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const xhr = new XMLHttpRequest();
-    const received = new TextQueue(() => xhr.abort());
+    const received = new Queue<string>(() => xhr.abort());
+    let nReceived = 0;
+    const receive = () => {
+      received.push(xhr.responseText.slice(nReceived));
+      nReceived = xhr.responseText.length;
+    };
     const onAbort = () => xhr.abort();
     const fail = () => {
       const error = failure(url, signal);
@@ -112,12 +118,12 @@ function byXhr({ url, form, headers, signal, onUploaded }: Upload): Promise<Answ
     xhr.upload.onload = () => onUploaded(1);
     xhr.onreadystatechange = () => {
       if (xhr.readyState === XMLHttpRequest.HEADERS_RECEIVED) {
-        resolve({ status: xhr.status, ignored: xhr.getResponseHeader(IGNORED) ?? "", text: received });
+        resolve({ status: xhr.status, ignored: xhr.getResponseHeader(IGNORED) ?? "", text: received.read() });
       }
     };
-    xhr.onprogress = () => received.push(xhr.responseText);
+    xhr.onprogress = receive;
     xhr.onload = () => {
-      received.push(xhr.responseText);
+      receive();
       received.end();
     };
     xhr.onerror = xhr.onabort = fail;
@@ -125,54 +131,6 @@ function byXhr({ url, form, headers, signal, onUploaded }: Upload): Promise<Answ
     signal.addEventListener("abort", onAbort);
     xhr.send(form.body as Blob);
   });
-}
-
-/** The text of an XMLHttpRequest, which grows, as pieces to iterate over. */
-class TextQueue implements AsyncIterable<string> {
-  readonly #onLeave: () => void;
-  #received = "";
-  #nRead = 0;
-  #error: TuttiError | undefined;
-  #isEnded = false;
-  #wake: (() => void) | undefined;
-
-  constructor(onLeave: () => void) {
-    this.#onLeave = onLeave;
-  }
-
-  /** Takes the whole text so far. */
-  push(received: string): void {
-    this.#received = received;
-    this.#wake?.();
-  }
-
-  end(error?: TuttiError): void {
-    this.#isEnded = true;
-    this.#error = error;
-    this.#wake?.();
-  }
-
-  async *[Symbol.asyncIterator](): AsyncGenerator<string, void, undefined> {
-    try {
-      for (;;) {
-        if (this.#nRead < this.#received.length) {
-          const piece = this.#received.slice(this.#nRead);
-          this.#nRead = this.#received.length;
-          yield piece;
-        } else if (this.#error !== undefined) {
-          throw this.#error;
-        } else if (this.#isEnded) {
-          return;
-        } else {
-          await new Promise<void>((resolve) => {
-            this.#wake = resolve;
-          });
-        }
-      }
-    } finally {
-      this.#onLeave();
-    }
-  }
 }
 
 function failure(url: string, signal: Signal, cause?: unknown): TuttiError {

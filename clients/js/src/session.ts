@@ -9,7 +9,6 @@ import { LONGEST_MS, nowMs } from "./clock.js";
 import { CLOSE_ABNORMAL, Connection, type End } from "./connection.js";
 import { Continuity, type Parts } from "./continuity.js";
 import { AbortedError, ConnectError, ConnectionLost, SessionError, TuttiError, UsageError } from "./errors.js";
-import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
 import type { FlushId, Limits, ServerEvent, SessionEvent, StartedEvent, StartOptions } from "./events.js";
 import {
   checkOptions,
@@ -23,6 +22,7 @@ import {
 } from "./options.js";
 import { Outgoing } from "./outgoing.js";
 import { PageEvents } from "./page_events.js";
+import { Queue } from "./queue.js";
 import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { type Address, askForKey, type Server, serverOf } from "./server.js";
@@ -34,6 +34,8 @@ import { Writers } from "./writers.js";
 const STABLE_MS = 10_000;
 /** A session that has sent something within this share of `limits.idle_timeout_s` is not silent: its network lost it. */
 const SILENCE_SHARE = 0.9;
+/** The events of several minutes: only an application that has stopped reading reaches this limit. */
+const MAX_UNREAD_EVENTS = 4096;
 
 /**
  * Opens a session. Resolves when the server has answered with `started`.
@@ -97,7 +99,7 @@ export class Session implements AsyncIterable<SessionEvent> {
   readonly #outgoing: Outgoing;
   readonly #sender: Sender;
   readonly #continuity: Continuity;
-  readonly #events = new EventQueue(() => this.close());
+  readonly #events = new Queue<SessionEvent>(() => this.close());
   readonly #backoff: Backoff;
 
   #state: State = "connecting";
@@ -349,7 +351,7 @@ export class Session implements AsyncIterable<SessionEvent> {
 
   /** @internal */
   deliver(event: SessionEvent): void {
-    if (this.#events.isFull) {
+    if (this.#events.nUnread >= MAX_UNREAD_EVENTS) {
       this.end(new SessionError("slow_reader", `${MAX_UNREAD_EVENTS} events have not been read`, this.finalUntilS));
     } else if (this.#state !== "ended") {
       this.#events.push(event);

@@ -1,15 +1,11 @@
-/** The events that the application has not read yet. */
+/** What has come and was not read yet: the events of a session, or the pieces of an answer. */
 
 import { type TuttiError, UsageError } from "./errors.js";
-import type { SessionEvent } from "./events.js";
 
-/** The events of several minutes: only an application that has stopped reading reaches this limit. */
-export const MAX_UNREAD_EVENTS = 4096;
-
-/** Delivers events to the one loop that reads them. */
-export class EventQueue {
+/** Delivers items to the one loop that reads them. */
+export class Queue<Item> {
   readonly #onLeave: () => void;
-  readonly #unread: SessionEvent[] = [];
+  readonly #unread: Item[] = [];
   #isBeingRead = false;
   #isEnded = false;
   #error: TuttiError | undefined;
@@ -20,24 +16,24 @@ export class EventQueue {
     this.#onLeave = onLeave;
   }
 
-  get isFull(): boolean {
-    return this.#unread.length >= MAX_UNREAD_EVENTS;
+  get nUnread(): number {
+    return this.#unread.length;
   }
 
-  push(event: SessionEvent): void {
-    this.#unread.push(event);
+  push(item: Item): void {
+    this.#unread.push(item);
     this.#wake?.();
   }
 
-  /** No event follows. After the events before, the loop ends, or throws this error. */
-  end(error: TuttiError | undefined): void {
+  /** No item follows. After the items before, the loop ends, or throws this error. */
+  end(error?: TuttiError): void {
     this.#isEnded = true;
     this.#error = error;
     this.#wake?.();
   }
 
   /** @throws UsageError if there is a loop already. */
-  read(): AsyncGenerator<SessionEvent, void, undefined> {
+  read(): AsyncGenerator<Item, void, undefined> {
     if (this.#isBeingRead) {
       throw new UsageError("already_reading", "the events of a session can be read once");
     }
@@ -45,7 +41,7 @@ export class EventQueue {
     return this.#read();
   }
 
-  async *#read(): AsyncGenerator<SessionEvent, void, undefined> {
+  async *#read(): AsyncGenerator<Item, void, undefined> {
     try {
       for (;;) {
         yield* this.#unread.splice(0);

@@ -1,6 +1,5 @@
 import { UsageError } from "./errors.js";
-export const MAX_UNREAD_EVENTS = 4096;
-export class EventQueue {
+export class Queue {
     #onLeave;
     #unread = [];
     #isBeingRead = false;
@@ -10,11 +9,11 @@ export class EventQueue {
     constructor(onLeave) {
         this.#onLeave = onLeave;
     }
-    get isFull() {
-        return this.#unread.length >= MAX_UNREAD_EVENTS;
+    get nUnread() {
+        return this.#unread.length;
     }
-    push(event) {
-        this.#unread.push(event);
+    push(item) {
+        this.#unread.push(item);
         this.#wake?.();
     }
     end(error) {
