@@ -1,8 +1,9 @@
 import { Backoff } from "../backoff.js";
 import { parseJson } from "../events.js";
+import { PROBE_TIMEOUT_MS } from "../server.js";
+import { within } from "../signal.js";
 import { checkEvent } from "./events.js";
 const HISTORY_MS = 1_000;
-const PROBE_TIMEOUT_MS = 5_000;
 export class RoomReader {
     #url;
     #listener;
@@ -93,17 +94,8 @@ export class RoomReader {
             this.#timer = setTimeout(() => this.#connect(), wait.waitMs);
         }
     }
-    async #isRoomThere() {
-        const controller = new AbortController();
-        const timer = setTimeout(() => controller.abort(), PROBE_TIMEOUT_MS);
-        try {
-            return (await fetch(this.#url, { method: "HEAD", signal: controller.signal })).status !== 404;
-        }
-        catch {
-            return true;
-        }
-        finally {
-            clearTimeout(timer);
-        }
+    #isRoomThere() {
+        const answer = within(fetch(this.#url, { method: "HEAD" }), undefined, PROBE_TIMEOUT_MS);
+        return answer.then(({ status }) => status !== 404, () => true);
     }
 }

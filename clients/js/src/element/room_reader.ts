@@ -5,6 +5,8 @@
 
 import { Backoff } from "../backoff.js";
 import { parseJson } from "../events.js";
+import { PROBE_TIMEOUT_MS } from "../server.js";
+import { within } from "../signal.js";
 import { type CaptionEvent, checkEvent } from "./events.js";
 
 /**
@@ -20,8 +22,6 @@ export type RoomState = "connecting" | "waiting" | "live" | "reconnecting" | "en
 
 /** Events that come within this time of the opening of a connection that resumes none are taken for history. */
 const HISTORY_MS = 1_000;
-/** How long the request that finds out why there is no stream may take. */
-const PROBE_TIMEOUT_MS = 5_000;
 
 /** What a reader reports. */
 export interface RoomListener {
@@ -138,15 +138,8 @@ export class RoomReader {
   }
 
   /** Whether the server knows the room, or cannot be asked: an event source does not tell why it was refused. */
-  async #isRoomThere(): Promise<boolean> {
-    const controller = new AbortController();
-    const timer = setTimeout(() => controller.abort(), PROBE_TIMEOUT_MS);
-    try {
-      return (await fetch(this.#url, { method: "HEAD", signal: controller.signal })).status !== 404;
-    } catch {
-      return true;
-    } finally {
-      clearTimeout(timer);
-    }
+  #isRoomThere(): Promise<boolean> {
+    const answer = within(fetch(this.#url, { method: "HEAD" }), undefined, PROBE_TIMEOUT_MS);
+    return answer.then(({ status }) => status !== 404, () => true);
   }
 }
