@@ -1,25 +1,13 @@
 import { ProtocolError } from "../errors.js";
 import { isRecord } from "../events.js";
+const PLACE = { utterance: "number", channel: "number" };
+const TEXT = { ...PLACE, start_s: "number", end_s: "number", text: "string" };
 const FIELDS = {
-    speech_started: { utterance: "number", channel: "number", at_s: "number" },
-    interim: { utterance: "number", channel: "number", start_s: "number", stable: "string", tail: "string" },
-    segment: {
-        utterance: "number",
-        id: "number",
-        channel: "number",
-        start_s: "number",
-        end_s: "number",
-        text: "string",
-    },
-    utterance: { utterance: "number", channel: "number", start_s: "number", end_s: "number", text: "string" },
-    translation: {
-        utterance: "number",
-        channel: "number",
-        language: "string",
-        start_s: "number",
-        end_s: "number",
-        text: "string",
-    },
+    speech_started: { ...PLACE, at_s: "number" },
+    interim: { ...PLACE, start_s: "number", stable: "string", tail: "string" },
+    segment: { ...TEXT, id: "number" },
+    utterance: TEXT,
+    translation: { ...TEXT, language: "string" },
     retract: { utterance: "number" },
     room: { name: "string", live: "boolean" },
 };

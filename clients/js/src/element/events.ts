@@ -32,27 +32,15 @@ export type Translation = Omit<TranslationEvent, "translated_until_s" | "earlier
 /** What `apply` takes. */
 export type CaptionEvent = SessionEvent | RoomEvent | EndedEvent | RetractEvent | Translation;
 
+const PLACE = { utterance: "number", channel: "number" } as const;
+const TEXT = { ...PLACE, start_s: "number", end_s: "number", text: "string" } as const;
 /** The events that change what is shown, and the fields that are read of them. */
 const FIELDS: Readonly<Record<string, Readonly<Record<string, "string" | "number" | "boolean">>>> = {
-  speech_started: { utterance: "number", channel: "number", at_s: "number" },
-  interim: { utterance: "number", channel: "number", start_s: "number", stable: "string", tail: "string" },
-  segment: {
-    utterance: "number",
-    id: "number",
-    channel: "number",
-    start_s: "number",
-    end_s: "number",
-    text: "string",
-  },
-  utterance: { utterance: "number", channel: "number", start_s: "number", end_s: "number", text: "string" },
-  translation: {
-    utterance: "number",
-    channel: "number",
-    language: "string",
-    start_s: "number",
-    end_s: "number",
-    text: "string",
-  },
+  speech_started: { ...PLACE, at_s: "number" },
+  interim: { ...PLACE, start_s: "number", stable: "string", tail: "string" },
+  segment: { ...TEXT, id: "number" },
+  utterance: TEXT,
+  translation: { ...TEXT, language: "string" },
   retract: { utterance: "number" },
   room: { name: "string", live: "boolean" },
 };
