@@ -1,8 +1,8 @@
 /** Does what needs the server or a file: shows that it lasts, lets the user cancel it, and says why it did not work. */
 
-import { clock } from "../page/clock.js";
 import { onKey } from "../page/keys.js";
 import { askForKey, hideMessage, showMessage } from "../page/messages.js";
+import { clock } from "../tutti/clock.js";
 import { AbortedError } from "../tutti/errors.js";
 import { page } from "./elements.js";
 import { notice } from "./messages.js";

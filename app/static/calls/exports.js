@@ -1,7 +1,7 @@
 /** The record as files: JSON, subtitles with speakers, and a text to read. Pure functions of a record. */
 
-import { clock } from "../page/clock.js";
 import { cut, MAX_CUE_CHARACTERS } from "../page/cues.js";
+import { clock } from "../tutti/clock.js";
 import { piecesOf } from "./pieces.js";
 
 /** No cue lasts longer, as broadcasters limit them. */

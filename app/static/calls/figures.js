@@ -1,6 +1,6 @@
 /** The figures of a call: of the whole, of each speaker, and the list of interruptions. */
 
-import { clock } from "../page/clock.js";
+import { clock } from "../tutti/clock.js";
 import { make, page } from "./elements.js";
 import { goTo } from "./player.js";
 import { silencesOf, speechOf } from "./speech.js";

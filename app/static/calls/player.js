@@ -1,6 +1,6 @@
 /** Plays the recording of the call, and knows the position in the call, also where there is no recording. */
 
-import { clock } from "../page/clock.js";
+import { clock } from "../tutti/clock.js";
 import { page } from "./elements.js";
 import { notice } from "./messages.js";
 import { isMutedAt, muteIn, onPlay } from "./muting.js";

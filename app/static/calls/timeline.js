@@ -1,6 +1,6 @@
 /** The timeline: a lane for each speaker, one for the time when both speak and one for silence, and the position. */
 
-import { clock } from "../page/clock.js";
+import { clock } from "../tutti/clock.js";
 import { draw, make, page } from "./elements.js";
 import { colourOf } from "./figures.js";
 import { goTo, onTime } from "./player.js";

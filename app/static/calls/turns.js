@@ -1,6 +1,6 @@
 /** The transcript: the turns with their words, what the model was not sure of, interruptions and long silences. */
 
-import { clock } from "../page/clock.js";
+import { clock } from "../tutti/clock.js";
 import { make, page } from "./elements.js";
 import { colourOf } from "./figures.js";
 import { piecesOf } from "./pieces.js";

@@ -1,6 +1,6 @@
 /** Lengths and shares for people. */
 
-import { clock } from "../page/clock.js";
+import { clock } from "../tutti/clock.js";
 
 /** A length as `4.2 s`, or as `1:03` from a minute on. */
 export function length(seconds) {

@@ -1,7 +1,7 @@
 /** The transcript as files: a text to read, subtitles, and JSON. Pure functions of its entries. */
 
+import { clock } from "../tutti/clock.js";
 import { toSrt, toVtt } from "../tutti/index.js";
-import { clock } from "./clock.js";
 import { cut } from "./cues.js";
 
 /** The formats: the ending and the type of the file, and the function that makes its text. */

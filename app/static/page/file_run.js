@@ -1,7 +1,7 @@
 /** Transcribes a file: uploads it, shows how far it is, and adds its text to the transcript. */
 
+import { clock } from "../tutti/clock.js";
 import { AbortedError, RequestError, transcribeFile, UsageError } from "../tutti/index.js";
-import { clock } from "./clock.js";
 import { page } from "./elements.js";
 import { explain } from "./explain.js";
 import { kept } from "./keeper.js";

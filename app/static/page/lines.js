@@ -1,6 +1,6 @@
 /** Draws the transcript: final lines, and below them the lines that are open. */
 
-import { clock } from "./clock.js";
+import { clock } from "../tutti/clock.js";
 import { page } from "./elements.js";
 import { languageName } from "./language_names.js";
 import { settings } from "./settings.js";

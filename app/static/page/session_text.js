@@ -1,7 +1,7 @@
 /** Brings the events of one session, or of one file, into the transcript. Open lines are shown and kept, too. */
 
+import { clock } from "../tutti/clock.js";
 import { Captions, SpeakerTimeline } from "../tutti/index.js";
-import { clock } from "./clock.js";
 import { keepOpen } from "./keeper.js";
 import { drawOpen, removeOpen } from "./lines.js";
 import { add, addTranslation, setSpeaker } from "./transcript.js";

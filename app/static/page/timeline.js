@@ -1,6 +1,6 @@
 /** The time of the transcript: seconds of audio so far. A new session begins at this time, so that times never run backwards. */
 
-import { clock } from "./clock.js";
+import { clock } from "../tutti/clock.js";
 import { page } from "./elements.js";
 
 /** A longer delay than this, in seconds, is shown in another colour. */

@@ -1,3 +1,4 @@
+import { clock } from "../clock.js";
 const RIGHT_TO_LEFT = ["ar", "ckb", "dv", "fa", "he", "iw", "ps", "sd", "ug", "ur", "yi"];
 export class LineView {
     #time;
@@ -67,12 +68,4 @@ export function newElement(name, part) {
     node.className = part;
     node.setAttribute("part", part);
     return node;
-}
-export function clock(seconds) {
-    const whole = Math.floor(seconds);
-    const parts = [Math.floor(whole / 60) % 60, whole % 60];
-    const hours = Math.floor(whole / 3600);
-    return (hours > 0 ? [hours, ...parts] : parts)
-        .map((part, index) => (index === 0 ? String(part) : String(part).padStart(2, "0")))
-        .join(":");
 }

@@ -1,5 +1,6 @@
 /** One line in the document: its time, its label, what was said and its translation. */
 
+import { clock } from "../clock.js";
 import type { CaptionLine } from "./transcript.js";
 
 /** What a line shows of itself. */
@@ -94,14 +95,4 @@ export function newElement<Name extends keyof HTMLElementTagNameMap>(
   node.className = part;
   node.setAttribute("part", part);
   return node;
-}
-
-/** A time as `m:ss` or `h:mm:ss`. */
-export function clock(seconds: number): string {
-  const whole = Math.floor(seconds);
-  const parts = [Math.floor(whole / 60) % 60, whole % 60];
-  const hours = Math.floor(whole / 3600);
-  return (hours > 0 ? [hours, ...parts] : parts)
-    .map((part, index) => (index === 0 ? String(part) : String(part).padStart(2, "0")))
-    .join(":");
 }
