@@ -1,16 +1,6 @@
-/** New elements. Those of the page are found as on the captions page. */
+/** The elements of the page and new ones, as on the captions page, and those of drawings. */
 
-export { page } from "../page/elements.js";
-
-/** A new element with classes and a text. The text is data, never markup. */
-export function make(tag, className = "", text = "") {
-  const element = document.createElement(tag);
-  if (className !== "") {
-    element.className = className;
-  }
-  element.textContent = text;
-  return element;
-}
+export { make, page } from "../page/elements.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 

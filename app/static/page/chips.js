@@ -1,5 +1,6 @@
 /** A choice of several languages: a list to add one from, and a button for each that is chosen, which removes it. */
 
+import { make } from "./elements.js";
 import { languageName } from "./language_names.js";
 
 /**
@@ -11,23 +12,16 @@ import { languageName } from "./language_names.js";
  * @param onChange is called with the new list.
  */
 export function chips(place, { legend, empty, codes, chosen, onChange }) {
-  const group = document.createElement("fieldset");
-  group.className = "chips";
-  const title = document.createElement("legend");
-  title.textContent = legend;
-  const list = document.createElement("div");
-  list.className = "chip-list";
-  const select = document.createElement("select");
+  const group = make("fieldset", "chips");
+  const list = make("div", "chip-list");
+  const select = make("select");
   select.setAttribute("aria-label", `Add: ${legend}`);
-  group.append(title, list, select);
+  group.append(make("legend", "", legend), list, select);
   place.replaceChildren(group);
   let now = chosen.filter((code) => codes.includes(code));
 
   const draw = () => {
-    const none = document.createElement("span");
-    none.className = "note";
-    none.textContent = empty;
-    list.replaceChildren(...(now.length === 0 ? [none] : now.map(chip)));
+    list.replaceChildren(...(now.length === 0 ? [make("span", "note", empty)] : now.map(chip)));
     const others = codes.filter((code) => !now.includes(code)).map((code) => new Option(languageName(code), code));
     others.sort((a, b) => a.label.localeCompare(b.label));
     select.replaceChildren(new Option("Add a language…", ""), ...others);
@@ -39,10 +33,8 @@ export function chips(place, { legend, empty, codes, chosen, onChange }) {
     onChange(now);
   };
   const chip = (code) => {
-    const button = document.createElement("button");
+    const button = make("button", "chip", languageName(code));
     button.type = "button";
-    button.className = "chip";
-    button.textContent = languageName(code);
     button.setAttribute("aria-label", `Remove ${languageName(code)}`);
     button.addEventListener("click", () => {
       become(now.filter((each) => each !== code));

@@ -1,6 +1,6 @@
 /** The list of the keys of a page, in one of its sheets. */
 
-import { page } from "./elements.js";
+import { make, page } from "./elements.js";
 
 /** `keys`: how each key is written, and what it does. */
 export function listKeys(keys) {
@@ -8,11 +8,7 @@ export function listKeys(keys) {
 }
 
 function row(written, text) {
-  const term = document.createElement("dt");
-  const key = document.createElement("kbd");
-  key.textContent = written;
-  term.append(key);
-  const description = document.createElement("dd");
-  description.textContent = text;
-  return [term, description];
+  const term = make("dt");
+  term.append(make("kbd", "", written));
+  return [term, make("dd", "", text)];
 }

@@ -1,7 +1,7 @@
 /** Draws the transcript: final lines, and below them the lines that are open. */
 
 import { clock } from "../tutti/clock.js";
-import { page } from "./elements.js";
+import { make, page } from "./elements.js";
 import { languageName } from "./language_names.js";
 import { settings } from "./settings.js";
 import { onTranscript } from "./transcript.js";
@@ -38,13 +38,13 @@ onTranscript((what, entry) => {
 function drawEntry(entry, isRestored) {
   const at = Date.parse(entry.at);
   if (lastAt === undefined ? isRestored : at - lastAt > PAUSE_MS) {
-    addHeading("when", when.format(at));
+    page.finals.append(make("p", "when", when.format(at)));
   }
   lastAt = at;
   if (entry.language !== null && entry.language !== lastLanguage) {
     // A language that was chosen needs no name until another one is spoken.
     if (lastLanguage !== undefined || !settings.language) {
-      addHeading("spoken", languageName(entry.language));
+      page.finals.append(make("p", "spoken", languageName(entry.language)));
     }
     lastLanguage = entry.language;
   }
@@ -68,13 +68,6 @@ function drawEntry(entry, isRestored) {
   }
   page.finals.append(node);
   nodes.set(entry.n, node);
-}
-
-function addHeading(className, text) {
-  const heading = document.createElement("p");
-  heading.className = className;
-  heading.textContent = text;
-  page.finals.append(heading);
 }
 
 /** Shows an open utterance: a line of `Captions`, with its translations so far. */
@@ -105,20 +98,13 @@ export function removeOpen(utterance) {
 }
 
 function newLine(startS, utterance) {
-  const node = document.createElement("p");
-  node.className = "line";
+  const node = make("p", "line");
   node.dataset.utterance = utterance;
-  const time = document.createElement("time");
-  time.textContent = clock(startS);
+  const time = make("time", "", clock(startS));
   time.dateTime = `PT${startS.toFixed(2)}S`;
-  const text = document.createElement("span");
-  text.className = "text";
+  const text = make("span", "text");
   text.dir = "auto";
-  const solid = document.createElement("span");
-  solid.className = "solid";
-  const tail = document.createElement("span");
-  tail.className = "tail";
-  text.append(solid, tail);
+  text.append(make("span", "solid"), make("span", "tail"));
   node.append(time, text);
   return node;
 }
@@ -127,8 +113,7 @@ function drawTranslations(node, translations) {
   for (const [language, pieces] of Object.entries(translations)) {
     let place = node.querySelector(`.translation[lang="${CSS.escape(language)}"]`);
     if (place === null) {
-      place = document.createElement("span");
-      place.className = "translation";
+      place = make("span", "translation");
       place.lang = language;
       place.dir = "auto";
       node.append(place);
@@ -142,8 +127,7 @@ function drawSpeaker(node, speaker = null) {
   let label = node.querySelector(".speaker");
   if (label === null && speaker !== null) {
     // Its letter says nothing of the direction of the text.
-    label = document.createElement("bdi");
-    label.className = "speaker";
+    label = make("bdi", "speaker");
     node.querySelector(".text").prepend(label);
   }
   if (label !== null) {
