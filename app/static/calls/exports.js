@@ -2,6 +2,7 @@
 
 import { cut, MAX_CUE_CHARACTERS } from "../page/cues.js";
 import { clock } from "../tutti/clock.js";
+import { escaped, oneLine, times } from "../tutti/subtitles.js";
 import { piecesOf } from "./pieces.js";
 
 /** No cue lasts longer, as broadcasters limit them. */
@@ -25,13 +26,13 @@ export function toText(record) {
 /** SubRip. It has no way to escape an arrow. */
 export function toSrt(record) {
   return cuesOf(record)
-    .map(({ name, text, ...span }, index) => `${index + 1}\n${times(span, ",")}\n${`${name}: ${text}`.replaceAll("-->", "->")}\n\n`)
+    .map(({ name, text, startS, endS }, index) => `${index + 1}\n${times(startS, endS, ",")}\n${`${name}: ${text}`.replaceAll("-->", "->")}\n\n`)
     .join("");
 }
 
 /** WebVTT, each cue with a voice. A name in it can have neither `>` nor a line break. */
 export function toVtt(record) {
-  const cues = cuesOf(record).map(({ name, text, ...span }) => `${times(span, ".")}\n<v ${escaped(name)}>${escaped(text)}\n\n`);
+  const cues = cuesOf(record).map(({ name, text, startS, endS }) => `${times(startS, endS, ".")}\n<v ${escaped(name)}>${escaped(text)}\n\n`);
   return ["WEBVTT\n\n", ...cues].join("");
 }
 
@@ -78,25 +79,4 @@ function isComplete({ text, startS }, more, endS) {
 
 function nameOf({ speakers }, { speaker }) {
   return speakers[speaker].name;
-}
-
-function oneLine(text) {
-  return text.trim().replace(/\s+/g, " ");
-}
-
-/** The line with the times of a cue. None is of no length. */
-function times({ startS, endS }, point) {
-  const startMs = Math.round(startS * 1000);
-  const endMs = Math.max(Math.round(endS * 1000), startMs + 1);
-  return `${stamp(startMs, point)} --> ${stamp(endMs, point)}`;
-}
-
-function stamp(timeMs, point) {
-  const seconds = Math.floor(timeMs / 1000);
-  const parts = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60, seconds % 60];
-  return `${parts.map((part) => String(part).padStart(2, "0")).join(":")}${point}${String(timeMs % 1000).padStart(3, "0")}`;
-}
-
-function escaped(text) {
-  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }

@@ -27,12 +27,19 @@ export function toVtt(segments: Iterable<Subtitle>): string {
 function cues(segments: Iterable<Subtitle>, point: string): [times: string, text: string][] {
   return [...segments]
     .sort((a, b) => a.start_s - b.start_s)
-    .map(({ start_s, end_s, text }): [string, string] => {
-      const startMs = Math.round(start_s * 1000);
-      const endMs = Math.max(Math.round(end_s * 1000), startMs + 1);
-      return [`${clock(startMs, point)} --> ${clock(endMs, point)}`, text.trim().replace(/\s+/g, " ")];
-    })
+    .map(({ start_s, end_s, text }): [string, string] => [times(start_s, end_s, point), oneLine(text)])
     .filter(([, text]) => text !== "");
+}
+
+/** The line with the times of a cue. None is of no length. */
+export function times(startS: number, endS: number, point: string): string {
+  const startMs = Math.round(startS * 1000);
+  const endMs = Math.max(Math.round(endS * 1000), startMs + 1);
+  return `${clock(startMs, point)} --> ${clock(endMs, point)}`;
+}
+
+export function oneLine(text: string): string {
+  return text.trim().replace(/\s+/g, " ");
 }
 
 function clock(timeMs: number, point: string): string {
@@ -41,6 +48,7 @@ function clock(timeMs: number, point: string): string {
   return parts.map((part) => String(part).padStart(2, "0")).join(":") + point + String(timeMs % 1000).padStart(3, "0");
 }
 
-function escaped(text: string): string {
+/** A text in WebVTT. */
+export function escaped(text: string): string {
   return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
