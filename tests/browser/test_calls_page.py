@@ -1,7 +1,6 @@
 """The page for the records of calls, in a real browser, beside a scripted server."""
 
 import base64
-import copy
 import io
 import json
 import wave
@@ -391,8 +390,8 @@ async def test_the_keyboard_reaches_everything(page: Page, tmp_path: Path) -> No
 
 async def test_a_record_is_downloaded(page: Page) -> None:
     """The subtitles are the server's, where nothing must be cut."""
-    record = copy.deepcopy(RECORD) | {"later": {"field": 1}}
-    cues = as_cues(make_record(STRETCHES, 16.0))
+    made = make_record((*STRETCHES, said("agent", 14.4, "So ---> there.")), 16.0)
+    record, cues = as_json(made) | {"later": {"field": 1}}, as_cues(made)
     await open_record(page, record)
     await page.evaluate("""(() => { const make = URL.createObjectURL;
         URL.createObjectURL = (blob) => { globalThis.saved = blob.text(); return make(blob); }; })()""")

@@ -26,7 +26,7 @@ export function toText(record) {
 /** SubRip. It has no way to escape an arrow. */
 export function toSrt(record) {
   return cuesOf(record)
-    .map(({ name, text, startS, endS }, index) => `${index + 1}\n${times(startS, endS, ",")}\n${`${name}: ${text}`.replaceAll("-->", "->")}\n\n`)
+    .map(({ name, text, startS, endS }, index) => `${index + 1}\n${times(startS, endS, ",")}\n${`${name}: ${text}`.replace(/-{2,}>/g, "->")}\n\n`)
     .join("");
 }
 
