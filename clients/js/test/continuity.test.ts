@@ -1,9 +1,9 @@
-import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { align } from "../src/align.js";
 import { Continuity } from "../src/continuity.js";
 import { EagerEnds, PendingTranslations, UtteranceWords } from "../src/optional.js";
 import { parseEvent } from "../src/index.js";
+import { readShared } from "./server_messages.js";
 
 interface Case {
   name: string;
@@ -20,7 +20,7 @@ interface Case {
   }[];
 }
 
-const CASES = JSON.parse(readFileSync(new URL("../../../tests/wire/resume.json", import.meta.url), "utf8")) as Case[];
+const CASES = readShared<Case[]>("wire/resume.json");
 
 describe("the events of several connections become one stream", () => {
   test.each(CASES.map((each) => [each.name, each] as const))("%s", (_, { from_s, translate, channel_names, connections }) => {

@@ -1,40 +1,12 @@
-import { readFileSync } from "node:fs";
-
 import { describe, expect, it } from "vitest";
 
 import type { CaptionEvent } from "../src/element/events.js";
 import { type Change, Transcript } from "../src/element/transcript.js";
 import { toSrt } from "../src/subtitles.js";
+import { ended, interim, readShared, segment } from "./server_messages.js";
 
-const recorded = JSON.parse(
-  readFileSync(new URL("../../../tests/browser/exchange.json", import.meta.url), "utf8"),
-) as CaptionEvent[];
+const recorded = readShared<CaptionEvent[]>("browser/exchange.json");
 
-const at = (utterance: number, channel = 0) => ({ utterance, channel, start_s: utterance, end_s: utterance + 0.9 });
-const interim = (utterance: number, stable: string, tail: string): CaptionEvent => ({
-  type: "interim",
-  ...at(utterance),
-  stable,
-  tail,
-});
-const segment = (utterance: number, text: string, id = 0, language: string | null = "en"): CaptionEvent => ({
-  type: "segment",
-  ...at(utterance),
-  id,
-  text,
-  words: [],
-  confidence: 0.9,
-  language,
-});
-const ended = (utterance: number, text: string): CaptionEvent => ({
-  type: "utterance",
-  ...at(utterance),
-  text,
-  uncovered: [],
-  final_until_s: 0,
-  resume_from_s: [0],
-  detector_from_s: [],
-});
 const translation = (utterance: number, text: string, start_s: number, end_s: number): CaptionEvent => ({
   type: "translation",
   utterance,
@@ -57,12 +29,12 @@ describe("Transcript", () => {
       channel: 0,
       spans: [{ from_s: 0, until_s: 1, speaker }],
     });
-    applied(transcript, { ...segment(0, "Hello."), speaker: "A" } as CaptionEvent, ended(0, "Hello."));
+    applied(transcript, { ...segment(0, 0, "Hello."), speaker: "A" } as CaptionEvent, ended(0, 0, "Hello."));
     expect(transcript.lines[0]?.speaker).toBe("A");
     expect(transcript.apply(speakers("A"))).toEqual([]);
     expect(transcript.apply(speakers("B")).map(({ kind }) => kind)).toEqual(["labelled"]);
     expect(transcript.lines[0]?.speaker).toBe("B");
-    applied(transcript, { ...interim(1, "How", " are"), channel: 1, speaker: "caller" } as CaptionEvent);
+    applied(transcript, { ...interim(1, 1, "How", " are"), channel: 1, speaker: "caller" } as CaptionEvent);
     expect(transcript.open[0]?.speaker).toBe("caller");
   });
 
@@ -86,28 +58,28 @@ describe("Transcript", () => {
 
   it("tells text that may change from text that may not", () => {
     const transcript = new Transcript();
-    applied(transcript, interim(0, "Hello", " every"));
+    applied(transcript, interim(0, 0, "Hello", " every"));
     expect(transcript.open).toMatchObject([{ text: "Hello", changing: " every", index: -1 }]);
-    applied(transcript, segment(0, "Hello"), interim(0, " everyone", " and"));
+    applied(transcript, segment(0, 0, "Hello"), interim(0, 0, " everyone", " and"));
     expect(transcript.open).toMatchObject([{ text: "Hello everyone", changing: " and" }]);
   });
 
   it("has no line for an utterance without text", () => {
     const transcript = new Transcript();
-    const changes = applied(transcript, interim(0, "", "Uh"), ended(0, ""));
+    const changes = applied(transcript, interim(0, 0, "", "Uh"), ended(0, 0, ""));
     expect(changes.map((change) => change.kind)).toEqual(["open", "removed"]);
     expect(transcript.lines).toEqual([]);
   });
 
   it("says the text of an utterance whose segments did not come", () => {
     const transcript = new Transcript();
-    expect(applied(transcript, ended(0, "Hello.")).map((change) => change.spoken)).toEqual(["Hello."]);
+    expect(applied(transcript, ended(0, 0, "Hello.")).map((change) => change.spoken)).toEqual(["Hello."]);
   });
 
   it("takes an open utterance away, and takes its text a second time", () => {
     const transcript = new Transcript();
     const retract = { type: "retract", utterance: 0 } as const;
-    const changes = applied(transcript, segment(0, "One."), retract, segment(0, "Won."), ended(0, "Won."));
+    const changes = applied(transcript, segment(0, 0, "One."), retract, segment(0, 0, "Won."), ended(0, 0, "Won."));
     expect(changes.map((change) => change.kind)).toEqual(["open", "removed", "open", "final"]);
     expect(transcript.lines.map((line) => line.text)).toEqual(["Won."]);
     expect(applied(transcript, { ...retract, utterance: 7 })).toEqual([]);
@@ -115,8 +87,8 @@ describe("Transcript", () => {
 
   it("takes a final utterance away, and the others keep their places", () => {
     const transcript = new Transcript();
-    applied(transcript, ended(0, "One."), ended(1, "Two."), translation(1, "Zwei.", 1, 2));
-    const changes = applied(transcript, { type: "retract", utterance: 1 }, ended(2, "Too."));
+    applied(transcript, ended(0, 0, "One."), ended(1, 1, "Two."), translation(1, "Zwei.", 1, 2));
+    const changes = applied(transcript, { type: "retract", utterance: 1 }, ended(2, 2, "Too."));
     expect(changes.map((change) => change.kind)).toEqual(["removed", "final"]);
     expect(transcript.lines.map((line) => [line.index, line.text])).toEqual([
       [0, "One."],
@@ -127,7 +99,7 @@ describe("Transcript", () => {
 
   it("joins the translations of an utterance, also when they come again in other parts", () => {
     const transcript = new Transcript();
-    applied(transcript, segment(0, "One. Two."), translation(0, "Eins.", 0, 1), translation(0, " Zwei.", 1, 2));
+    applied(transcript, segment(0, 0, "One. Two."), translation(0, "Eins.", 0, 1), translation(0, " Zwei.", 1, 2));
     const [line] = transcript.open;
     expect(line?.translation("de")).toBe("Eins. Zwei.");
     expect(line?.translation("fr")).toBeUndefined();
@@ -140,14 +112,14 @@ describe("Transcript", () => {
 
   it("knows the language of a speaker from the utterance before", () => {
     const transcript = new Transcript();
-    applied(transcript, segment(0, "Salaam", 0, "fa"), ended(0, "Salaam"), interim(1, "", "Khubi"));
+    applied(transcript, segment(0, 0, "Salaam", "fa"), ended(0, 0, "Salaam"), interim(1, 1, "", "Khubi"));
     expect(transcript.open[0]?.language).toBe("fa");
   });
 
   it("keeps what was stable at the end of a session, and counts the utterances of the next one anew", () => {
     const transcript = new Transcript();
     const started = { type: "started", session_id: "s", model: "m", limits: {}, warnings: [] } as never;
-    applied(transcript, ended(0, "One."), interim(1, "Two", " thr"), interim(2, "", "Fou"), started, ended(0, "Five."));
+    applied(transcript, ended(0, 0, "One."), interim(1, 1, "Two", " thr"), interim(2, 2, "", "Fou"), started, ended(0, 0, "Five."));
     expect(transcript.lines.map((line) => [line.text, line.isCut])).toEqual([
       ["One.", false],
       ["Two", true],
@@ -157,7 +129,7 @@ describe("Transcript", () => {
 
   it("shows a gap where audio was lost, which subtitles leave out", () => {
     const transcript = new Transcript();
-    applied(transcript, ended(0, "One."), { type: "resumed", gap: [1, 61] }, { type: "resumed", gap: null });
+    applied(transcript, ended(0, 0, "One."), { type: "resumed", gap: [1, 61] }, { type: "resumed", gap: null });
     expect(transcript.lines.map((line) => line.gap)).toEqual([undefined, [1, 61]]);
     expect(toSrt(transcript.lines)).not.toContain("\n2\n");
   });
@@ -165,12 +137,12 @@ describe("Transcript", () => {
   it("forgets the oldest of very many lines", () => {
     const transcript = new Transcript();
     for (let utterance = 0; utterance <= 20_000; utterance++) {
-      transcript.apply(ended(utterance, "Yes."));
+      transcript.apply(ended(utterance, utterance, "Yes."));
     }
     expect([transcript.lines.length, transcript.first, transcript.at(0)]).toEqual([20_000, 1, undefined]);
     expect(transcript.at(20_000)?.utterance).toBe(20_000);
     transcript.clear();
-    transcript.apply(ended(3, "No."));
+    transcript.apply(ended(3, 3, "No."));
     expect(transcript.lines.map((line) => line.index)).toEqual([20_001]);
   });
 });

@@ -1,15 +1,14 @@
-import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { connect, parseEvent, ProtocolError, type StartOptions } from "../src/index.js";
 import { FakeSocket } from "./fake_socket.js";
+import { readShared } from "./server_messages.js";
 
 interface Golden {
   name: string;
   wire: Record<string, unknown> & { type: string };
 }
 
-const golden = (file: string): Golden[] =>
-  JSON.parse(readFileSync(new URL(`../../../tests/wire/${file}`, import.meta.url), "utf8")) as Golden[];
+const golden = (file: string) => readShared<Golden[]>(`wire/${file}`);
 
 /** Fields that the server leaves out where there is nothing to say. */
 const LEFT_OUT = [

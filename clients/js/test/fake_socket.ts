@@ -1,14 +1,7 @@
 /** A WebSocket without a network: the test plays the server. */
 
 import type { Socket, SocketEvent, SocketEventType, SocketListener } from "../src/index.js";
-
-export const STARTED = {
-  type: "started",
-  session_id: "s_01",
-  model: "tutti-demo",
-  limits: { max_message_bytes: 8, max_ahead_s: 60, idle_timeout_s: 60, max_window_s: 30 },
-  warnings: [],
-};
+import { STARTED } from "./server_messages.js";
 
 export class FakeSocket implements Socket {
   url = "";

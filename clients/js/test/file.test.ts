@@ -18,6 +18,7 @@ import {
   transcribeFile,
   UsageError,
 } from "../src/index.js";
+import { collect } from "./server_messages.js";
 
 const HELLO = {
   type: "transcript.text.segment", id: 0, start: 0.5, end: 1.25, text: "Hello there.", avg_logprob: -0.1,
@@ -88,14 +89,6 @@ const stream =
     }
     response.end();
   };
-
-async function collect(events: AsyncIterable<FileEvent>): Promise<FileEvent[]> {
-  const collected: FileEvent[] = [];
-  for await (const event of events) {
-    collected.push(event);
-  }
-  return collected;
-}
 
 const bytes = new TextEncoder().encode("audio");
 

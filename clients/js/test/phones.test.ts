@@ -2,7 +2,8 @@
 
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { connect, type Session, type SessionEvent } from "../src/index.js";
-import { FakeSocket, STARTED } from "./fake_socket.js";
+import { FakeSocket } from "./fake_socket.js";
+import { readAll, STARTED } from "./server_messages.js";
 
 /** One byte is 0.1 s of audio. */
 const AUDIO = { encoding: "mulaw", sample_rate: 10 } as const;
@@ -74,13 +75,7 @@ const openSocket = () => {
 
 async function open(resumeBufferS?: number): Promise<{ session: Session; events: SessionEvent[] }> {
   const session = await connect("http://tutti", { openSocket, start: { audio: AUDIO }, resumeBufferS });
-  const events: SessionEvent[] = [];
-  void (async () => {
-    for await (const event of session) {
-      events.push(event);
-    }
-  })();
-  return { session, events };
+  return { session, events: readAll(session).events };
 }
 
 /** The phone records for some time; each byte is the next number. */

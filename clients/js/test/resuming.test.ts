@@ -1,45 +1,11 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
-import { connect, type ConnectOptions, ConnectError, type Session, type SessionEvent } from "../src/index.js";
-import { FakeSocket, STARTED } from "./fake_socket.js";
+import { connect, type ConnectOptions, ConnectError, type Session } from "../src/index.js";
+import { FakeSocket } from "./fake_socket.js";
+import { begun, ended, interim, readAll, segment, STARTED, STOPPED } from "./server_messages.js";
 
 /** One byte is 0.1 s of audio: 10 samples of one byte in a second. */
 const AUDIO = { encoding: "mulaw", sample_rate: 10 } as const;
 const LIMITS = { ...STARTED.limits, max_message_bytes: 1000 };
-
-const begun = (utterance: number, at_s: number) => ({ type: "speech_started", utterance, channel: 0, at_s });
-const interim = (utterance: number, start_s: number, stable: string) => ({
-  type: "interim",
-  utterance,
-  channel: 0,
-  start_s,
-  end_s: start_s + 1,
-  stable,
-  tail: "",
-});
-const segment = (utterance: number, start_s: number, text: string) => ({
-  type: "segment",
-  utterance,
-  id: 0,
-  channel: 0,
-  start_s,
-  end_s: start_s + 1,
-  text,
-  words: [],
-  confidence: 0.9,
-  language: "en",
-});
-const ended = (utterance: number, start_s: number, text: string, final_until_s: number) => ({
-  type: "utterance",
-  utterance,
-  channel: 0,
-  start_s,
-  end_s: start_s + 1,
-  text,
-  uncovered: [],
-  final_until_s,
-  resume_from_s: [final_until_s],
-});
-const STOPPED = { type: "stopped", audio_s: 2, speech_s: 1, words: 1 };
 
 let sockets: FakeSocket[];
 let random: ReturnType<typeof vi.spyOn>;
@@ -81,16 +47,6 @@ async function open(options: ConnectOptions = {}): Promise<Session> {
     accept();
   }
   return connecting;
-}
-
-function readAll(session: Session): { events: SessionEvent[]; end: Promise<unknown> } {
-  const events: SessionEvent[] = [];
-  const end = (async () => {
-    for await (const event of session) {
-      events.push(event);
-    }
-  })().catch((error: unknown) => error);
-  return { events, end };
 }
 
 const lose = (code = 1006) => socket().emit("close", { code });

@@ -8,25 +8,14 @@ import {
   ProtocolError,
   type Session,
   SessionError,
-  type SessionEvent,
   UsageError,
 } from "../src/index.js";
-import { FakeSocket, STARTED } from "./fake_socket.js";
+import { FakeSocket } from "./fake_socket.js";
+import { collect, ended, STARTED, STOPPED } from "./server_messages.js";
 import type { SocketEvent } from "../src/socket.js";
 
-const UTTERANCE = {
-  type: "utterance",
-  utterance: 0,
-  channel: 0,
-  start_s: 0,
-  end_s: 1,
-  text: "Hello.",
-  uncovered: [],
-  final_until_s: 1.5,
-  resume_from_s: [1.5],
-};
+const UTTERANCE = ended(0, 0, "Hello.", 1.5);
 const LAG = { type: "lag", behind_s: 0 };
-const STOPPED = { type: "stopped", audio_s: 2, speech_s: 1, words: 1 };
 
 let socket: FakeSocket;
 
@@ -46,14 +35,6 @@ async function open(options: ConnectOptions = {}): Promise<Session> {
   const connecting = begin(options);
   socket.accept();
   return connecting;
-}
-
-async function readAll(session: Session): Promise<SessionEvent[]> {
-  const events: SessionEvent[] = [];
-  for await (const event of session) {
-    events.push(event);
-  }
-  return events;
 }
 
 /** Waits for one turn of the event loop, in which the fake socket emits "close". */
@@ -267,7 +248,7 @@ describe("the loop", () => {
   test("gives the events in order and ends after stopped", async () => {
     const session = await open();
     socket.deliver(UTTERANCE, { type: "applause" });
-    const received = readAll(session);
+    const received = collect(session);
     await Promise.resolve();
     session.stop();
     socket.deliver({ type: "error", code: "bad_json", message: "…", fatal: false }, STOPPED);
@@ -288,7 +269,7 @@ describe("the loop", () => {
 
   test("close() elsewhere ends it without an error", async () => {
     const session = await open();
-    const received = readAll(session);
+    const received = collect(session);
     session.close();
     session.close();
     expect(await received).toEqual([]);
@@ -305,7 +286,7 @@ describe("the loop", () => {
 
   test.each([1000, 1006, 1008, 1009, 1011, 1012])("a close with %i before stopped is a lost connection", async (code) => {
     const session = await open({ start: { resume: { from_s: 12.5 } }, resumeBufferS: 0 });
-    const received = readAll(session);
+    const received = collect(session);
     socket.emit("close", { code });
     await expect(received).rejects.toThrow(ConnectionLost);
     await expect(received).rejects.toMatchObject({ code: "connection_lost", closeCode: code, finalUntilS: 12.5 });
@@ -315,7 +296,7 @@ describe("the loop", () => {
   test("abort is thrown into it", async () => {
     const controller = new AbortController();
     const session = await open({ signal: controller.signal });
-    const received = readAll(session);
+    const received = collect(session);
     controller.abort();
     await expect(received).rejects.toThrow(AbortedError);
     await expectNothingLeft();
@@ -323,7 +304,7 @@ describe("the loop", () => {
 
   test.each([["binary", new ArrayBuffer(2)], ["cut off", '{"type": "lag"']])("a %s message ends it", async (_, data) => {
     const session = await open();
-    const received = readAll(session);
+    const received = collect(session);
     socket.emit("message", { data });
     await expect(received).rejects.toThrow(ProtocolError);
     await expectNothingLeft();
@@ -334,12 +315,12 @@ describe("the loop", () => {
     for (let i = 0; i < 5000; i++) {
       socket.deliver(LAG);
     }
-    await expect(readAll(session)).rejects.toMatchObject({ code: "slow_reader" });
+    await expect(collect(session)).rejects.toMatchObject({ code: "slow_reader" });
   });
 
   test("ends when the server never answers stop", async () => {
     const session = await open({ stopTimeoutMs: 700 });
-    const received = readAll(session);
+    const received = collect(session);
     session.stop();
     session.stop();
     expect(socket.sentText.filter((message) => (message as { type: string }).type === "stop")).toHaveLength(1);

@@ -1,9 +1,8 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { type ConnectOptions, MicrophoneError, record, type Session, type SessionEvent } from "../src/index.js";
+import { type ConnectOptions, MicrophoneError, record, type Session } from "../src/index.js";
 import { FakeSocket } from "./fake_socket.js";
 import { FakeSource } from "./fake_source.js";
-
-const STOPPED = { type: "stopped", audio_s: 2, speech_s: 1, words: 1 };
+import { readAll, STOPPED } from "./server_messages.js";
 
 let socket: FakeSocket;
 let source: FakeSource;
@@ -26,16 +25,6 @@ async function open(options: ConnectOptions = {}): Promise<Session> {
   const connecting = begin(options);
   socket.accept();
   return connecting;
-}
-
-function readAll(session: Session): { events: SessionEvent[]; end: Promise<unknown> } {
-  const events: SessionEvent[] = [];
-  const end = (async () => {
-    for await (const event of session) {
-      events.push(event);
-    }
-  })().catch((error: unknown) => error);
-  return { events, end };
 }
 
 const typesSent = () => socket.sentText.map((message) => (message as { type: string }).type);

@@ -1,9 +1,8 @@
-import { readFileSync } from "node:fs";
-
 import { describe, expect, it } from "vitest";
 
 import type { SpeakerSpan, SpeakersEvent } from "../src/events.js";
 import { SpeakerTimeline } from "../src/speakers.js";
+import { readShared } from "./server_messages.js";
 
 const speakers = (...spans: [number, number, string][]) => ({
   type: "speakers" as const,
@@ -11,10 +10,7 @@ const speakers = (...spans: [number, number, string][]) => ({
   spans: spans.map(([from_s, until_s, speaker]) => ({ from_s, until_s, speaker })),
 });
 
-const sessions = JSON.parse(readFileSync(new URL("../../../tests/wire/speakers.json", import.meta.url), "utf8")) as {
-  events: SpeakersEvent[];
-  known: SpeakerSpan[];
-}[];
+const sessions = readShared<{ events: SpeakersEvent[]; known: SpeakerSpan[] }[]>("wire/speakers.json");
 const FRAME_S = 0.02;
 
 describe("SpeakerTimeline", () => {
@@ -45,5 +41,4 @@ describe("SpeakerTimeline", () => {
     expect(timeline.speakerOf(1.5, 4)).toBe("B");
     expect(timeline.speakerOf(5, 6)).toBeUndefined();
   });
-
 });
