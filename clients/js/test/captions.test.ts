@@ -37,18 +37,14 @@ test("a line that ends makes a new list: lists of React Native draw no other", (
   expect(captions.channels.get(0)?.lines).toMatchObject([{ text: "One." }, { text: "Two." }]);
 });
 
-test("a segment leaves the stable text after it in place", () => {
+test.each([
+  ["stable text", "One. Two", " tree", { segments: "One.", stable: " Two", tail: " tree" }],
+  ["tail", "On", "e. Two", { segments: "One.", stable: "", tail: " Two" }],
+])("a segment leaves the %s after it in place", (_, stable, tail, expected) => {
   const captions = new Captions();
-  apply(captions, "interim", { stable: "One. Two", tail: " tree" });
+  apply(captions, "interim", { stable, tail });
   apply(captions, "segment", { text: "One." });
-  expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "One.", stable: " Two", tail: " tree" }]);
-});
-
-test("a segment leaves the tail after it in place", () => {
-  const captions = new Captions();
-  apply(captions, "interim", { stable: "On", tail: "e. Two" });
-  apply(captions, "segment", { text: "One." });
-  expect(captions.channels.get(0)?.open).toMatchObject([{ segments: "One.", stable: "", tail: " Two" }]);
+  expect(captions.channels.get(0)?.open).toMatchObject([expected]);
 });
 
 test("a segment replaces as many words of a wrong tail as it has", () => {

@@ -289,14 +289,20 @@ test("a server that cannot be reached is a ConnectError", async () => {
   server.listen(0);
 });
 
+/** The server begins its answer, and then waits. Resolves when the client has left it. */
+function answerHalf(): Promise<void> {
+  return new Promise((resolve) => {
+    answer = (response) => {
+      response.on("close", resolve);
+      response.writeHead(200).write(frame(HELLO));
+    };
+  });
+}
+
 test("the signal cancels the upload, and later the answer", async () => {
   await expect(collect(transcribeFile(url, bytes, { signal: AbortSignal.abort() }))).rejects.toBeInstanceOf(AbortedError);
   const controller = new AbortController();
-  let closed: Promise<void> | undefined;
-  answer = (response) => {
-    closed = new Promise((resolve) => response.on("close", resolve));
-    response.writeHead(200).write(frame(HELLO));
-  };
+  const closed = answerHalf();
   const events = transcribeFile(url, bytes, { signal: controller.signal });
   expect((await events.next()).value).toEqual(SEGMENT);
   controller.abort();
@@ -305,11 +311,7 @@ test("the signal cancels the upload, and later the answer", async () => {
 });
 
 test("leaving the loop ends the request", async () => {
-  let closed: Promise<void> | undefined;
-  answer = (response) => {
-    closed = new Promise((resolve) => response.on("close", resolve));
-    response.writeHead(200).write(frame(HELLO));
-  };
+  const closed = answerHalf();
   for await (const event of transcribeFile(url, bytes)) {
     expect(event).toEqual(SEGMENT);
     break;

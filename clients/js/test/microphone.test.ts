@@ -159,6 +159,13 @@ async function started(options: MicrophoneOptions = {}) {
   return { microphone, seen, lost, context: FakeContext.made.at(-1) as FakeContext };
 }
 
+/** Loads the worklet of contexts that are made from now on in this way. */
+function useWorklet(addModule: FakeContext["audioWorklet"]["addModule"]): void {
+  vi.stubGlobal("AudioContext", class extends FakeContext {
+    override audioWorklet = { addModule };
+  });
+}
+
 /** Lets promises that are settled already have their effect. */
 const settle = () => new Promise((resolve) => setTimeout(resolve));
 
@@ -258,9 +265,7 @@ describe("a microphone that says it is live", () => {
   test("and cannot be repaired is tried again", async () => {
     const { microphone } = await started();
     const addModule = vi.fn().mockRejectedValue(new TypeError("the network is down"));
-    vi.stubGlobal("AudioContext", class extends FakeContext {
-      override audioWorklet = { addModule };
-    });
+    useWorklet(addModule);
     await vi.advanceTimersByTimeAsync(15_000);
     expect(addModule).toHaveBeenCalledTimes(3);
     expect(FakeContext.made.map((context) => context.isClosed)).toEqual([false, true, true, true]);
@@ -270,9 +275,7 @@ describe("a microphone that says it is live", () => {
   test("and waits for its worklet without end is tried again", async () => {
     const { microphone } = await started();
     const addModule = vi.fn(() => new Promise<void>(() => {}));
-    vi.stubGlobal("AudioContext", class extends FakeContext {
-      override audioWorklet = { addModule };
-    });
+    useWorklet(addModule);
     await vi.advanceTimersByTimeAsync(20_000);
     expect(addModule).toHaveBeenCalledTimes(2);
     microphone.stop();
@@ -315,24 +318,18 @@ test("without another device, the microphone waits until one is plugged in", asy
   microphone.stop();
 });
 
-test("a device that comes while another one is looked for in vain is used", async () => {
+test.each<[string, () => Promise<unknown>]>([
+  [
+    "comes while another one is looked for in vain",
+    async () => {
+      devices.dispatchEvent(new Event("devicechange"));
+      throw new DOMException("none", "NotFoundError");
+    },
+  ],
+  ["takes the place of one that goes while it is opened", async () => streamOf(Object.assign(new FakeTrack(), { readyState: "ended" }))],
+])("a device that %s is used", async (_, first) => {
   const { microphone, seen } = await started();
-  getUserMedia.mockImplementationOnce(async () => {
-    devices.dispatchEvent(new Event("devicechange"));
-    throw new DOMException("none", "NotFoundError");
-  });
-  getUserMedia.mockResolvedValue(streamOf(new FakeTrack()));
-  track.end();
-  await settle();
-  expect(seen).toEqual(["disconnected", "live"]);
-  microphone.stop();
-});
-
-test("a device that goes while it is opened is replaced, too", async () => {
-  const { microphone, seen } = await started();
-  const gone = new FakeTrack();
-  gone.readyState = "ended";
-  getUserMedia.mockResolvedValueOnce(streamOf(gone)).mockResolvedValue(streamOf(new FakeTrack()));
+  getUserMedia.mockImplementationOnce(first).mockResolvedValue(streamOf(new FakeTrack()));
   track.end();
   await settle();
   expect(seen).toEqual(["disconnected", "live"]);
@@ -434,12 +431,7 @@ test("a microphone that is granted after the abort is released", async () => {
 });
 
 test("a worklet that cannot be loaded releases the microphone", async () => {
-  const addModule = async () => {
-    throw new TypeError("404");
-  };
-  vi.stubGlobal("AudioContext", class extends FakeContext {
-    override audioWorklet = { addModule } as unknown as FakeContext["audioWorklet"];
-  });
+  useWorklet(vi.fn().mockRejectedValue(new TypeError("404")));
   await expect(openMicrophone()).rejects.toMatchObject({ code: "microphone_failed" });
   expect([track.isStopped, FakeContext.made[0]?.isClosed]).toEqual([true, true]);
 });

@@ -32,20 +32,21 @@ function socket(): FakeSocket {
   return sockets.at(-1) as FakeSocket;
 }
 
-function accept(limits: object = {}): void {
+function accept(limits: object = {}, more: object = {}): void {
   socket().emit("open");
-  socket().deliver({ ...STARTED, limits: { ...LIMITS, ...limits } });
+  socket().deliver({ ...STARTED, limits: { ...LIMITS, ...limits }, ...more });
 }
 
-async function open(options: ConnectOptions = {}): Promise<Session> {
-  const openSocket = () => {
-    sockets.push(new FakeSocket());
-    return socket();
-  };
+const openSocket = (_: string, protocols: string[]) => {
+  sockets.push(Object.assign(new FakeSocket(), { protocols }));
+  return socket();
+};
+
+/** @param started further fields of the server's answer. */
+async function open(options: ConnectOptions = {}, started: object = {}): Promise<Session> {
   const connecting = connect("http://tutti", { openSocket, ...options, start: { audio: AUDIO, ...options.start } });
-  if (sockets.length > 0) {
-    accept();
-  }
+  await settle();
+  accept({}, started);
   return connecting;
 }
 
@@ -62,14 +63,8 @@ const reconnect = async () => {
 };
 
 test("a lost session goes on in its room", async () => {
-  const openSocket = () => {
-    sockets.push(new FakeSocket());
-    return socket();
-  };
-  const opening = connect("http://tutti", { openSocket, start: { audio: AUDIO, room: { title: "Sunday" } } });
-  socket().emit("open");
-  socket().deliver({ ...STARTED, limits: LIMITS, room: { name: "choir-7", path: "/captions/choir-7", token: "q1w2e3" } });
-  const session = await opening;
+  const room = { name: "choir-7", path: "/captions/choir-7", token: "q1w2e3" };
+  const session = await open({ start: { room: { title: "Sunday" } } }, { room });
   expect(session.started.room?.path).toBe("/captions/choir-7");
   const { end } = readAll(session);
   lose();
@@ -255,7 +250,7 @@ test("audio that does not fit into the buffer is reported as a gap", async () =>
 });
 
 test.each([-1, 1, 59, Number.NaN])("a buffer of %d s is refused", async (resumeBufferS) => {
-  await expect(open({ resumeBufferS })).rejects.toMatchObject({ code: "bad_option" });
+  await expect(connect("http://tutti", { openSocket, resumeBufferS })).rejects.toMatchObject({ code: "bad_option" });
 });
 
 test("stop during an outage is sent after the audio, and the loop ends after stopped", async () => {
@@ -339,14 +334,7 @@ describe("a session whose key is valid for minutes", () => {
   /** The server refuses all keys but the newest, also over HTTP. */
   async function openWith(apiKey: () => string | Promise<string>, options: ConnectOptions = {}): Promise<Session> {
     fetched.mockResolvedValue(new Response("", { status: 401 }));
-    const openSocket = (_: string, protocols: string[]) => {
-      sockets.push(Object.assign(new FakeSocket(), { protocols }));
-      return socket();
-    };
-    const connecting = connect("http://tutti", { openSocket, apiKey, start: { audio: AUDIO }, ...options });
-    await settle();
-    accept();
-    return connecting;
+    return open({ apiKey, ...options });
   }
 
   test("resumes with a new one, also after failed attempts", async () => {

@@ -2,12 +2,10 @@ import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import {
   AbortedError,
   connect,
-  ConnectError,
   ConnectionLost,
   type ConnectOptions,
   ProtocolError,
   type Session,
-  SessionError,
   UsageError,
 } from "../src/index.js";
 import { FakeSocket } from "./fake_socket.js";
@@ -125,27 +123,61 @@ describe("connect", () => {
     await expectNothingLeft();
   });
 
-  test("rejects when the socket has an error, and leaves no listener or timer", async () => {
-    const connecting = begin();
-    socket.emit("error");
-    await expect(connecting).rejects.toMatchObject({ name: "ConnectError", code: "connect_failed", closeCode: 1006 });
-    const message = /^cannot open a session at ws:.*\/v1\/stream: is the server running\? \(1006\)$/;
-    await expect(connecting).rejects.toThrow(message);
-    await expectNothingLeft();
-  });
-
-  test("says what the socket tells of its error", async () => {
-    const connecting = begin();
-    socket.emit("error", { message: "connect ECONNREFUSED 127.0.0.1:8000" } as SocketEvent);
-    await expect(connecting).rejects.toThrow("/v1/stream: connect ECONNREFUSED 127.0.0.1:8000 (1006)");
-  });
-
-  test("rejects when the socket closes, and leaves no listener or timer", async () => {
-    const connecting = begin();
+  const refuse = (error: object) => {
     socket.emit("open");
-    socket.emit("close", { code: 1013, reason: "full" });
-    await expect(connecting).rejects.toThrow(ConnectError);
-    await expect(connecting).rejects.toMatchObject({ closeCode: 1013, message: expect.stringContaining("1013: full") });
+    socket.deliver({ type: "error", ...error });
+  };
+  const CANNOT = /^cannot open a session at ws:.*\/v1\/stream: is the server running\? \(1006\)$/;
+
+  test.each<[string, () => void, object]>([
+    [
+      "the socket has an error",
+      () => socket.emit("error"),
+      { name: "ConnectError", code: "connect_failed", closeCode: 1006, message: expect.stringMatching(CANNOT) },
+    ],
+    [
+      "the socket tells of its error",
+      () => socket.emit("error", { message: "connect ECONNREFUSED 127.0.0.1:8000" } as SocketEvent),
+      { message: expect.stringContaining("/v1/stream: connect ECONNREFUSED 127.0.0.1:8000 (1006)") },
+    ],
+    [
+      "the socket closes",
+      () => {
+        socket.emit("open");
+        socket.emit("close", { code: 1013, reason: "full" });
+      },
+      { name: "ConnectError", closeCode: 1013, message: expect.stringContaining("1013: full") },
+    ],
+    [
+      "the server does not answer in time",
+      () => {
+        socket.emit("open");
+        vi.advanceTimersByTime(500);
+      },
+      { code: "connect_timeout" },
+    ],
+    [
+      "the server refuses `start`",
+      () => refuse({ code: "bad_start", message: "task: expected …", fatal: true }),
+      { name: "SessionError", code: "bad_start", message: "task: expected …" },
+    ],
+    [
+      "the server cannot read `start`, and waits for another one",
+      () => refuse({ code: "bad_json", message: "expected text of whole characters", fatal: false }),
+      { name: "SessionError", code: "bad_json", message: "expected text of whole characters" },
+    ],
+    [
+      "a message is not an event",
+      () => {
+        socket.emit("open");
+        socket.deliver({ ...STARTED, model: 0 });
+      },
+      { message: expect.stringContaining("started.model: expected a string, got 0") },
+    ],
+  ])("rejects when %s, and leaves no listener or timer", async (_, act, expected) => {
+    const connecting = begin({ timeoutMs: 500 });
+    act();
+    await expect(connecting).rejects.toMatchObject(expected);
     await expectNothingLeft();
   });
 
@@ -182,14 +214,6 @@ describe("connect", () => {
     expect(socket.url).toBe("");
   });
 
-  test("rejects when the server does not answer in time, and leaves no listener or timer", async () => {
-    const connecting = begin({ timeoutMs: 500 });
-    socket.emit("open");
-    vi.advanceTimersByTime(500);
-    await expect(connecting).rejects.toMatchObject({ code: "connect_timeout" });
-    await expectNothingLeft();
-  });
-
   test("waits for hours where the limits are infinite", async () => {
     const connecting = begin({ timeoutMs: Infinity, stopTimeoutMs: Infinity });
     socket.emit("open");
@@ -215,31 +239,6 @@ describe("connect", () => {
     const unreachable = begin();
     vi.advanceTimersByTime(10_000);
     await expect(unreachable).rejects.toMatchObject({ code: "connect_timeout" });
-    await expectNothingLeft();
-  });
-
-  test("rejects with the message of the server", async () => {
-    const connecting = begin();
-    socket.emit("open");
-    socket.deliver({ type: "error", code: "bad_start", message: "task: expected …", fatal: true });
-    await expect(connecting).rejects.toThrow(SessionError);
-    await expect(connecting).rejects.toMatchObject({ code: "bad_start", message: "task: expected …" });
-    await expectNothingLeft();
-  });
-
-  test("rejects when the server cannot read `start`, and waits for another one", async () => {
-    const connecting = begin({ start: { prompt: "🎉".slice(0, 1) } });
-    socket.emit("open");
-    socket.deliver({ type: "error", code: "bad_json", message: "expected text of whole characters", fatal: false });
-    await expect(connecting).rejects.toMatchObject({ code: "bad_json", message: "expected text of whole characters" });
-    await expectNothingLeft();
-  });
-
-  test("rejects when a message is not an event", async () => {
-    const connecting = begin();
-    socket.emit("open");
-    socket.deliver({ ...STARTED, model: 0 });
-    await expect(connecting).rejects.toThrow("started.model: expected a string, got 0");
     await expectNothingLeft();
   });
 });
