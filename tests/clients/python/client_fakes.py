@@ -55,36 +55,19 @@ def make_started(**limits: float) -> Wire:
     return {"type": "started", "session_id": "s_01", "model": "fake", "limits": LIMITS | limits, "warnings": []}
 
 
-def make_interim(stable: str, tail: str, *, utterance: int = 0, channel: int = 0) -> Interim:
-    return Interim(utterance=utterance, channel=channel, start_s=0.1, end_s=1.0, stable=stable, tail=tail)
+def make_interim(stable: str, tail: str, **fields: Any) -> Interim:
+    usual: Wire = {"utterance": 0, "channel": 0, "start_s": 0.1, "end_s": 1.0}
+    return Interim(**usual | fields, stable=stable, tail=tail)
 
 
-def make_segment(text: str, *, utterance: int = 0, id: int = 0, channel: int = 0) -> Segment:
-    return Segment(
-        utterance=utterance,
-        id=id,
-        channel=channel,
-        start_s=0.12,
-        end_s=1.5,
-        text=text,
-        words=(),
-        confidence=1.0,
-        language=None,
-    )
+def make_segment(text: str, **fields: Any) -> Segment:
+    usual: Wire = {"utterance": 0, "id": 0, "channel": 0, "start_s": 0.12, "end_s": 1.5, "words": (), "confidence": 1.0}
+    return Segment(**usual | {"language": None} | fields, text=text)
 
 
-def make_utterance(
-    text: str, *, utterance: int = 0, channel: int = 0, uncovered: tuple[tuple[float, float], ...] = ()
-) -> Utterance:
-    return Utterance(
-        utterance=utterance,
-        channel=channel,
-        start_s=0.1,
-        end_s=1.5,
-        text=text,
-        uncovered=uncovered,
-        final_until_s=1.6,
-    )
+def make_utterance(text: str, **fields: Any) -> Utterance:
+    usual: Wire = {"utterance": 0, "channel": 0, "start_s": 0.1, "end_s": 1.5, "uncovered": (), "final_until_s": 1.6}
+    return Utterance(**usual | fields, text=text)
 
 
 class Peer:

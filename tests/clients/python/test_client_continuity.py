@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.clients.python.client_fakes import WIRE
+from tests.clients.python.client_fakes import WIRE, make_interim, make_segment, make_utterance
 from tutti.continuity import Continuity, align
 from tutti.messages import (
     Event,
@@ -128,7 +128,10 @@ class Server:
                 self.events.append(SpeechStarted(number, spoken.channel, at_s))
                 n_segments = self._decode(spoken, number, at_s, words, n_segments)
                 resume = [max(time_s, at_s + 1.2) for time_s in resume]
-                self.events.append(self._utterance(number, spoken.channel, at_s, words, tuple(resume)))
+                span = {"start_s": at_s, "end_s": at_s + 0.1 * len(words)}
+                final = {"final_until_s": min(resume), "resume_from_s": tuple(resume)}
+                place = {"utterance": number, "channel": spoken.channel}
+                self.events.append(make_utterance(_text(words, 0, len(words)), **place, **span, **final))
                 number += 1
         self.events.append(Stopped(audio_s=20.0 - min(from_s), speech_s=1.0, words=1))
         return self.events
@@ -150,36 +153,18 @@ class Server:
 
     def _decode(self, spoken: Spoken, number: int, at_s: float, words: tuple[str, ...], n_segments: int) -> int:
         """Interims and segments in any legal order: what was stable becomes final."""
+        place = {"utterance": number, "channel": spoken.channel}
         n_final = n_stable = 0
         while n_final < len(words):
             n_stable = self.random.randint(max(n_final, n_stable), len(words))
             tail = self.random.choice(("", " perhaps", *words))
             if self.random.random() < 0.5:
-                self.events.append(
-                    Interim(
-                        utterance=number,
-                        channel=spoken.channel,
-                        start_s=at_s,
-                        end_s=at_s + 0.1 * n_stable,
-                        stable=_text(words, n_final, n_stable),
-                        tail=tail,
-                    )
-                )
+                span = {"start_s": at_s, "end_s": at_s + 0.1 * n_stable}
+                self.events.append(make_interim(_text(words, n_final, n_stable), tail, **place, **span))
             if self.random.random() < 0.5:
                 n_end = self.random.randint(n_final + 1, len(words))
-                self.events.append(
-                    Segment(
-                        utterance=number,
-                        id=n_segments,
-                        channel=spoken.channel,
-                        start_s=at_s + 0.1 * n_final,
-                        end_s=at_s + 0.1 * n_end,
-                        text=_text(words, n_final, n_end),
-                        words=(),
-                        confidence=1.0,
-                        language="en",
-                    )
-                )
+                span = {"start_s": at_s + 0.1 * n_final, "end_s": at_s + 0.1 * n_end}
+                self.events.append(make_segment(_text(words, n_final, n_end), id=n_segments, **place, **span))
                 n_final, n_segments = n_end, n_segments + 1
         if words and self.random.random() < 0.5:
             self._turn("eager_end", spoken, number, at_s, _text(words, 0, self.random.randint(1, len(words))))
@@ -192,20 +177,6 @@ class Server:
         confidence = None if text is None else 0.5
         self.events.append(
             Turn(event=kind, utterance=number, channel=spoken.channel, at_s=at_s, confidence=confidence, text=text)
-        )
-
-    def _utterance(
-        self, number: int, channel: int, at_s: float, words: tuple[str, ...], resume: tuple[float, ...]
-    ) -> Utterance:
-        return Utterance(
-            utterance=number,
-            channel=channel,
-            start_s=at_s,
-            end_s=at_s + 0.1 * len(words),
-            text=_text(words, 0, len(words)),
-            uncovered=(),
-            final_until_s=min(resume),
-            resume_from_s=resume,
         )
 
 

@@ -1,7 +1,6 @@
 """The client follows who speaks when, and sends back what another server needs to know the same speakers."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tutti
-from tests.clients.python.client_fakes import read_golden
+from tests.clients.python.client_fakes import make_utterance, read_golden
 from tutti.continuity import Continuity
 from tutti.messages import parse_event
 from tutti.resumption import resume_command
@@ -64,17 +63,6 @@ def test_any_sequence_of_events_is_as_if_painted(drawn: list[list[tuple[int, int
 def test_the_newest_voices_are_sent_back() -> None:
     continuity = Continuity((0.0,))
     assert resume_command(continuity, 0.0, True).voices is None
-    ended = tutti.Utterance(
-        utterance=0,
-        channel=0,
-        start_s=0.0,
-        end_s=1.0,
-        text="",
-        uncovered=(),
-        final_until_s=1.0,
-        resume_from_s=(1.0,),
-        voices="v1.1.AA",
-    )
-    continuity.receive(ended)
-    continuity.receive(replace(ended, utterance=1, voices=None))
+    continuity.receive(make_utterance("", resume_from_s=(1.0,), voices="v1.1.AA"))
+    continuity.receive(make_utterance("", resume_from_s=(1.0,), utterance=1))
     assert resume_command(continuity, 1.0, True).voices == "v1.1.AA"

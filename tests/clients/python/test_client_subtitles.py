@@ -1,12 +1,10 @@
 """Segments as subtitles."""
 
-from dataclasses import replace
-
 import tutti
 from tests.clients.python.client_fakes import make_segment
 
 SEGMENTS = [
-    replace(make_segment(" Later ---> <b>&"), start_s=3725.0, end_s=3725.0),
+    make_segment(" Later ---> <b>&", start_s=3725.0, end_s=3725.0),
     make_segment(" Hello\nthere."),
     make_segment(" "),
 ]
