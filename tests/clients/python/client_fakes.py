@@ -122,6 +122,19 @@ def play(*wires: Wire, close: int | None = None, reason: str = "", **limits: flo
     return script
 
 
+def answer_start(*wires: Wire, close: int | None = None) -> Script:
+    """Answer `start` with these; then wait until the client leaves, or close with this code."""
+
+    async def script(peer: Peer) -> None:
+        await peer.receive_until("start")
+        await peer.send(*wires)
+        if close is not None:
+            await peer.socket.close(close)
+        await peer.socket.wait_closed()
+
+    return script
+
+
 def each(*scripts: Script) -> Script:
     """One script for each connection, in order."""
     remaining = iter(scripts)

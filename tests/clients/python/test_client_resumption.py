@@ -22,6 +22,7 @@ from tests.clients.python.client_fakes import (
     STOPPED,
     UTTERANCE,
     Peer,
+    answer_start,
     each,
     make_started,
     open_briefly,
@@ -150,13 +151,8 @@ async def test_a_session_that_began_before_its_text_goes_on_at_the_same_times() 
 
 async def test_a_server_without_lead_in_gets_none() -> None:
     """It would take the first sample for one of `from_s`. The warning about the unknown field tells."""
-
-    async def warn(peer: Peer) -> None:
-        await peer.receive_until("start")
-        warning = {"code": "unknown_key", "message": "resume.audio_from_s: unknown key; ignored"}
-        await peer.send(make_started() | {"warnings": [warning]})
-        await peer.socket.wait_closed()
-
+    warning = {"code": "unknown_key", "message": "resume.audio_from_s: unknown key; ignored"}
+    warn = answer_start(make_started() | {"warnings": [warning]})
     async with (
         serve_script(each(cut_after_utterance, warn, finish)) as server,
         tutti.connect(server.url) as session,
@@ -441,30 +437,24 @@ async def test_a_session_goes_on_in_its_room() -> None:
 
 async def test_waits_grow_and_are_drawn_at_random(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to a limit, above what the server asks for; a connection that worked begins anew."""
-    drawn: list[float] = []
-
-    def uniform(low: float, high: float) -> float:
-        drawn.append(high)
-        return high
-
     monkeypatch.setattr(resumption, "FIRST_WAIT_S", 0.5)
-    reconnector = Reconnector(never, Start(), 300, uniform)
+    reconnector = Reconnector(never, Start(), 300, lambda low, high: high)
     reconnector.lose()
     error = tutti.Unreachable("ws://a", "no")
-    assert [attempt.attempt for _ in range(9) if (attempt := reconnector.next_attempt(error))] == [*range(1, 10)]
-    assert drawn == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
-    full = tutti.Overloaded("ws://a", 503, {}, "", 7.0)
-    attempt = reconnector.next_attempt(full)
-    assert attempt is not None and attempt.retry_in_s == 37
+
+    def attempt(error: tutti.TuttiError) -> tuple[int, float] | None:
+        planned = reconnector.next_attempt(error)
+        return None if planned is None else (planned.attempt, planned.retry_in_s)
+
+    assert [attempt(error) for _ in range(9)] == [*enumerate([0.5, 1, 2, 4, 8, 16, 30, 30, 30], 1)]
+    assert attempt(tutti.Overloaded("ws://a", 503, {}, "", 7.0)) == (10, 37)
     # It was lost at once again: the same outage.
     reconnector.lose()
-    attempt = reconnector.next_attempt(error)
-    assert attempt is not None and attempt.attempt == 11
+    assert attempt(error) == (11, 30)
     reconnector.settle()
     reconnector.lose()
-    attempt = reconnector.next_attempt(error)
-    assert attempt is not None and attempt.attempt == 1
-    assert reconnector.next_attempt(tutti.Overloaded("ws://a", 503, {}, "", 400.0)) is None
+    assert attempt(error) == (1, 0.5)
+    assert attempt(tutti.Overloaded("ws://a", 503, {}, "", 400.0)) is None
 
 
 async def test_waits_stay_at_their_limit_for_as_long_as_the_server_is_away() -> None:

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from email.utils import formatdate
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 import pytest
 from websockets.asyncio.server import ServerConnection
@@ -20,6 +21,9 @@ from tests.clients.python.client_fakes import (
     STOPPED,
     UTTERANCE,
     Peer,
+    Script,
+    answer_start,
+    make_started,
     open_briefly,
     play,
     refuse_with,
@@ -217,42 +221,25 @@ async def test_a_message_that_is_not_an_event_is_a_protocol_error() -> None:
             await anext(session)
 
 
-async def test_a_refused_start_is_raised_by_connect() -> None:
-    """`connect` raises `bad_start` with the server's message."""
-
-    async def refuse(peer: Peer) -> None:
-        await peer.receive_until("start")
-        await peer.send({"type": "error", "code": "bad_start", "message": "language: expected …", "fatal": True})
-        await peer.socket.close(1008)
-
-    async with serve_script(refuse) as server:
-        with pytest.raises(tutti.SessionError, match="language: expected") as caught:
-            await open_briefly(server.url, language="xx")
-    assert caught.value.code == "bad_start"
+BAD_START = {"type": "error", "code": "bad_start", "message": "language: expected …", "fatal": True}
 
 
-async def test_an_event_before_started_is_a_protocol_error() -> None:
-    """`started` comes first."""
-
-    async def hurry(peer: Peer) -> None:
-        await peer.send(SPEECH)
-        await peer.socket.wait_closed()
-
-    async with serve_script(hurry) as server:
-        with pytest.raises(tutti.ProtocolError, match="speech_started"):
-            await open_briefly(server.url)
-
-
-async def stay_silent(peer: Peer) -> None:
-    await peer.receive_until("start")
-    await peer.socket.wait_closed()
-
-
-async def test_waiting_for_started_is_bounded() -> None:
-    """If the server never starts the session, the error names the option that limits the wait."""
-    async with serve_script(stay_silent) as server:
-        with pytest.raises(tutti.TimedOut, match="started_timeout_s"):
-            await open_briefly(server.url, started_timeout_s=0.01)
+@pytest.mark.parametrize(
+    ("script", "options", "expected", "message"),
+    [
+        pytest.param(answer_start(BAD_START, close=1008), {}, tutti.SessionError, r"\(bad_start\)", id="refusal"),
+        pytest.param(answer_start(SPEECH), {}, tutti.ProtocolError, "speech_started", id="another event"),
+        # The error names the option that limits the wait.
+        pytest.param(answer_start(), {"started_timeout_s": 0.01}, tutti.TimedOut, "started_timeout_s", id="nothing"),
+    ],
+)
+async def test_an_answer_other_than_started_is_an_error(
+    script: Script, options: dict[str, Any], expected: type[tutti.TuttiError], message: str
+) -> None:
+    """`connect` raises it."""
+    async with serve_script(script) as server:
+        with pytest.raises(expected, match=message):
+            await open_briefly(server.url, **options)
 
 
 async def test_waiting_for_the_end_is_bounded() -> None:
@@ -368,7 +355,7 @@ async def test_other_servers_are_unreachable() -> None:
     async with serve_nothing(b"220 smtp ready\r\n") as (address, _):
         with pytest.raises(tutti.Unreachable, match="no WebSocket"):
             await open_briefly(f"ws://{address}")
-    async with serve_script(stay_silent, subprotocols=None) as server:
+    async with serve_script(answer_start(), subprotocols=None) as server:
         with pytest.raises(tutti.Unreachable, match=r"tutti\.v1"):
             await open_briefly(server.url)
 
@@ -411,13 +398,7 @@ def test_an_error_of_another_process_is_the_same(error: tutti.TuttiError) -> Non
 
 async def test_leaving_early_closes() -> None:
     """Leaving the block without `stop` closes the connection."""
-
-    async def wait(peer: Peer) -> None:
-        await peer.begin()
-        await peer.send(SPEECH)
-        await peer.socket.wait_closed()
-
-    async with serve_script(wait) as server:
+    async with serve_script(answer_start(make_started(), SPEECH)) as server:
         async with tutti.connect(server.url) as session:
             async for _ in session:
                 break
@@ -478,11 +459,8 @@ async def test_cancelling_leaves_no_task(stage: str) -> None:
     reached = asyncio.Event()
 
     async def script(peer: Peer) -> None:
-        if stage == "starting":
-            reached.set()
-            await stay_silent(peer)
-            return
-        await peer.begin()
+        if stage != "starting":
+            await peer.begin()
         if stage == "streaming":
             await peer.receive()
         reached.set()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tutti.sync
-from tests.clients.python.client_fakes import Peer, serve_answer, serve_script
+from tests.clients.python.client_fakes import Peer, answer_start, make_started, serve_answer, serve_script
 from tests.clients.python.test_client_readme import converse
 
 
@@ -56,11 +56,6 @@ async def test_a_live_session() -> None:
 async def test_leaving_early_closes_the_connection() -> None:
     """Out of the loop, and with an error."""
 
-    async def wait(peer: Peer) -> None:
-        await peer.begin()
-        await peer.send({"type": "lag", "behind_s": 2.5})
-        await peer.socket.wait_closed()
-
     def program() -> None:
         with tutti.sync.connect(server.url) as session:
             for _ in session:
@@ -68,7 +63,7 @@ async def test_leaving_early_closes_the_connection() -> None:
         with pytest.raises(ZeroDivisionError), tutti.sync.connect(server.url):
             raise ZeroDivisionError
 
-    async with serve_script(wait) as server:
+    async with serve_script(answer_start(make_started(), {"type": "lag", "behind_s": 2.5})) as server:
         await in_thread(program)
     assert len(server.peers) == 2
 
