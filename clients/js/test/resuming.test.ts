@@ -310,12 +310,6 @@ describe("which ends are resumed", () => {
     expect(await end).toMatchObject({ name: "SessionError", code });
   });
 
-  test("a session without a buffer is not", async () => {
-    const { end } = readAll(await open({ resumeBufferS: 0 }));
-    lose();
-    expect(await end).toMatchObject({ code: "connection_lost" });
-  });
-
   test("a key that is refused now is not", async () => {
     const session = await open({ apiKey: "k" });
     const { end } = readAll(session);
