@@ -39,6 +39,18 @@ async def state(page: Page, expected: str) -> None:
     await page.wait_for(f"document.body.dataset.state === '{expected}'")
 
 
+async def press_start(page: Page, server: FakeServer) -> None:
+    """Open the page, and press Start."""
+    await page.open(server.url)
+    await page.click("#toggle")
+
+
+async def press_stop(page: Page) -> None:
+    """Press Stop, and wait for the last finals."""
+    await page.click("#toggle")
+    await state(page, "done")
+
+
 async def message(page: Page) -> str:
     return str(await page.evaluate("document.querySelector('#message').innerText"))
 
@@ -65,8 +77,7 @@ async def test_captions_from_start_to_stop(page_server: FakeServer, page: Page) 
     assert await page.evaluate(LINES) == ["Hello everyone."]
     assert await page.evaluate("document.querySelector('#finals time').textContent") == "0:00"
     assert await page.evaluate("document.querySelector('#live').childElementCount") == 0
-    await page.click("#toggle")
-    await state(page, "done")
+    await press_stop(page)
     assert page_server.stopped.is_set()
     rate = page_server.starts[0]["audio"]["sample_rate"]
     # The server receives nearly all of the tone: there is no silence between the chunks.
@@ -76,8 +87,7 @@ async def test_captions_from_start_to_stop(page_server: FakeServer, page: Page) 
     await page.evaluate("document.querySelector('#language').value = 'de'")
     await page.click("#toggle")
     await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
-    await page.click("#toggle")
-    await state(page, "done")
+    await press_stop(page)
 
     first, second = page_server.starts
     assert first["audio"]["encoding"] == "pcm_s16le" and 8000 <= rate <= 48_000
@@ -94,8 +104,7 @@ async def test_new_text_moves_nothing(page_server: FakeServer, page: Page) -> No
     height = "document.querySelector('#live').getBoundingClientRect().height"
     is_at_end = "(t => t.scrollHeight - t.scrollTop - t.clientHeight < 2)(document.querySelector('#transcript'))"
     await page.show_as(390, 800)
-    await page.open(page_server.url)
-    await page.click("#toggle")
+    await press_start(page, page_server)
     await page.wait_for("document.querySelector('#live .tail')?.textContent.length > 100")
     before = await page.evaluate(height)
     await page_server.send(interim("So", " it"))
@@ -158,8 +167,7 @@ async def test_a_microphone_that_gives_no_sound_is_shown_at_once(page_server: Fa
     """
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
     await page.run_before(CAPTURE)
-    await page.open(page_server.url)
-    await page.click("#toggle")
+    await press_start(page, page_server)
     await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
     # The browser that suspends does not let the page resume before the user touches it.
     await page.evaluate("context.resume = () => new Promise(() => {}); context.suspend()")
@@ -181,6 +189,5 @@ async def test_a_microphone_that_gives_no_sound_is_shown_at_once(page_server: Fa
         await page.evaluate(f"track.dispatchEvent(new Event('{event}'))")
         await status(page, shown)
         assert await page.evaluate("document.querySelector('#message').hidden") == (shown == "Listening")
-    await page.click("#toggle")
-    await state(page, "done")
+    await press_stop(page)
     await page.wait_for("document.querySelector('#message').hidden")

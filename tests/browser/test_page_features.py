@@ -22,7 +22,7 @@ from tests.browser.fake_server import (
     speech_started,
     translation,
 )
-from tests.browser.test_page import LINES, message, state
+from tests.browser.test_page import LINES, message, press_start, press_stop, state
 from tutti_server.app.server.routes import STATIC
 
 pytestmark = pytest.mark.browser
@@ -139,8 +139,7 @@ async def test_text_stays_on_the_device_until_it_is_cleared(page_server: FakeSer
 
     # The text of an old tab fills the device: it gives way, and the page says so.
     await page.evaluate("localStorage.setItem('tutti.entry.000000000-x.000000000', 'x'.repeat(3_000_000))")
-    await page.open(page_server.url)
-    await page.click("#toggle")
+    await press_start(page, page_server)
     await page.wait_for("document.querySelector('#finals .line')")
     assert "keeps no more text" in await message(page)
     assert await page.evaluate("localStorage.getItem('tutti.entry.000000000-x.000000000')") is None
@@ -179,11 +178,9 @@ async def test_the_transcript_in_every_format(page_server: FakeServer, page: Pag
     about = (await page.command("Target.getTargetInfo"))["targetInfo"]
     profile = about["browserContextId"]
     await page.command("Browser.grantPermissions", permissions=["clipboardReadWrite"], browserContextId=profile)
-    await page.open(page_server.url)
-    await page.click("#toggle")
+    await press_start(page, page_server)
     await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
-    await page.click("#toggle")
-    await state(page, "done")
+    await press_stop(page)
     await page.click("#finals .line:last-child .solid")
     await page.wait_for("document.querySelector('#toast-text').textContent === 'Line copied'")
     assert await page.evaluate("navigator.clipboard.readText()") == long
@@ -313,8 +310,7 @@ WAITING_AUDIO = """import('/static/page/feed.js').then(({Feed}) => {
 async def test_a_pause_and_another_language_lose_no_sound(page_server: FakeServer, page: Page) -> None:
     """In a pause nothing is sent. The session with the new language begins at the sample after the last one."""
     page_server.script = [Step(0.1, [*final("One.")])]
-    await page.open(page_server.url)
-    await page.click("#toggle")
+    await press_start(page, page_server)
     await page.wait_for("document.querySelector('#finals .line')")
     await page.click("#pause")
     await state(page, "paused")
@@ -351,8 +347,7 @@ async def test_a_pause_and_another_language_lose_no_sound(page_server: FakeServe
     await page.evaluate(CHANGE_AS_IT_OPENS % (CHANGE_LANGUAGE % "de"))
     await page.click("#toggle")
     await state(page, "live")
-    await page.click("#toggle")
-    await state(page, "done")
+    await press_stop(page)
     assert [start["language"] for start in page_server.starts] == [None, "de", "en", "ar", "ar", "de"]
     for start, n_bytes in zip(page_server.starts[1:4], page_server.bytes_at_stop[:3], strict=True):
         assert start["resume"]["from_s"] == pytest.approx(n_bytes / 2 / start["audio"]["sample_rate"], abs=1e-9)
@@ -369,13 +364,11 @@ async def test_the_language_of_the_last_visit_is_heard_although_the_model_is_kno
             await (asked[0] === "/page/model" && known);
             return now(...asked);
         })(fetch);""")
-    await page.open(page_server.url)
-    await page.click("#toggle")
+    await press_start(page, page_server)
     await state(page, "live")
     await page.evaluate("tell()")
     await page.wait_for("document.querySelector('#language').value === 'de'")
-    await page.click("#toggle")
-    await state(page, "done")
+    await press_stop(page)
     assert [start["language"] for start in page_server.starts] == [None, "de"]
 
 
@@ -383,8 +376,7 @@ async def test_an_option_that_changes_in_an_outage_waits_until_the_sound_of_it_i
     page_server: FakeServer, page: Page
 ) -> None:
     """Sending minutes again takes minutes. What would wait that long for the next session could be too much for it."""
-    await page.open(page_server.url)
-    await page.click("#toggle")
+    await press_start(page, page_server)
     await state(page, "live")
     await page.evaluate("""import("/static/tutti/session.js").then(({Session}) => {
         Session.prototype.writable = () => new Promise((resolve) => { globalThis.onSent = resolve; });
@@ -396,8 +388,7 @@ async def test_an_option_that_changes_in_an_outage_waits_until_the_sound_of_it_i
     assert [start["language"] for start in page_server.starts] == [None, None]
     assert not page_server.stopped.is_set()
     await page.evaluate("onSent()")
-    await page.click("#toggle")
-    await state(page, "done")
+    await press_stop(page)
     assert [start["language"] for start in page_server.starts] == [None, None, "de"]
 
 
@@ -468,12 +459,10 @@ async def test_captions_are_shared_and_translated_and_name_their_speakers(page_s
     await page_server.send(*(each | {"speaker": "A"} for each in final("مرحبا.", 3, 4.0)))
     await page.wait_for(f"{newest}.innerText.startsWith('A: مرحبا')")
     assert await page.evaluate(f"getComputedStyle({newest}).direction") == "rtl"
-    await page.click("#toggle")
-    await state(page, "done")
+    await press_stop(page)
     await page.click("#toggle")
     await state(page, "live")
-    await page.click("#toggle")
-    await state(page, "done")
+    await press_stop(page)
     rooms = [start.get("room") for start in page_server.starts]
     assert rooms == [None, {}, {"name": "r4nd0m", "token": "t0ken"}]
     assert [(start["translate"], start["speakers"]) for start in page_server.starts] == [(["de"], {})] * 3

@@ -7,7 +7,7 @@ import pytest
 from tests.browser.axe import violations
 from tests.browser.chromium import Page
 from tests.browser.fake_server import MODEL, FakeServer, Step, final, interim, speech_started, translation
-from tests.browser.test_page import LINES, message, state
+from tests.browser.test_page import LINES, message, press_start, press_stop, state
 from tests.browser.test_page_features import open_with, press
 
 pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(900)]
@@ -24,8 +24,7 @@ async def test_a_lost_session_and_a_missing_key_are_explained(page_server: FakeS
     found: dict[str, Any] = {}
     await page.show_as(390, 780)
     await page.run_before("delete AbortSignal.any")
-    await page.open(page_server.url)
-    await page.click("#toggle")
+    await press_start(page, page_server)
     await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
     page_server.api_key = "s3cret"
     await page_server.close(1008)
@@ -49,8 +48,7 @@ async def test_a_lost_session_and_a_missing_key_are_explained(page_server: FakeS
     assert await page.evaluate("document.querySelector('#key-form').hidden")
     assert await page.evaluate("document.activeElement.id") == "toggle"
     assert await page.evaluate("document.querySelector('#message').hidden")
-    await page.click("#toggle")
-    await state(page, "done")
+    await press_stop(page)
     found["done"] = await violations(page)
     assert found == {view: [] for view in found}
 

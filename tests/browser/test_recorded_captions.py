@@ -11,6 +11,7 @@ import pytest
 
 from tests.browser.chromium import Page
 from tests.browser.fake_server import FakeServer, Message, interim, speech_started
+from tests.browser.test_page import press_start, state
 
 pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
@@ -65,9 +66,8 @@ async def show(page: Page, server: FakeServer, message: Message, mark: int) -> b
 async def test_a_session_is_shown_without_jumping(page_server: FakeServer, page: Page, look: str) -> None:
     """Neither when a tail or a final text gets shorter, nor when a line below opens; the newest words are in view."""
     await page.show_as(**LOOKS[look])  # type: ignore[arg-type]  # sizes and flags, each of its kind
-    await page.open(page_server.url)
-    await page.click("#toggle")
-    await page.wait_for("document.body.dataset.state === 'live'")
+    await press_start(page, page_server)
+    await state(page, "live")
     await page.drawn()
     await page.evaluate(WATCH)
     hidden = [n for n, event in enumerate(EXCHANGE) if not await show(page, page_server, event, n)]
