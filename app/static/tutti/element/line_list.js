@@ -65,14 +65,11 @@ export class LineList {
         else if (kind !== "open") {
             this.#refresh(this.#open.get(line) ?? this.#shown.find((view) => view.line === line));
         }
+        else if (this.#open.has(line)) {
+            this.#refresh(this.#open.get(line));
+        }
         else {
-            let view = this.#open.get(line);
-            if (view === undefined) {
-                view = this.#newView(line);
-                this.#open.set(line, view);
-                this.#openBox.append(view.node);
-            }
-            this.#refresh(view);
+            this.#addOpen(line);
         }
     }
     follow() {
@@ -89,16 +86,17 @@ export class LineList {
         this.#open.clear();
         this.#shown = this.#views(end - (this.#rows === undefined ? STEP : this.#nRowLines), end);
         this.#finals.append(...this.#shown.map((view) => view.node));
-        for (const line of this.#transcript.open) {
-            const view = this.#newView(line);
-            this.#open.set(line, view);
-            this.#openBox.append(view.node);
-        }
+        this.#transcript.open.forEach((line) => this.#addOpen(line));
         this.#setFollowing(true);
         this.#stayAtEnd();
     }
     get #nRowLines() {
         return (this.#rows ?? 0) + OVERDUE_LINES + 1;
+    }
+    #addOpen(line) {
+        const view = this.#newView(line);
+        this.#open.set(line, view);
+        this.#openBox.append(view.node);
     }
     #addFinal(line) {
         const view = this.#takeOpen(line) ?? this.#newView(line);

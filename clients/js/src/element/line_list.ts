@@ -82,14 +82,10 @@ export class LineList {
       this.#takeOpen(line)?.node.remove();
     } else if (kind !== "open") {
       this.#refresh(this.#open.get(line) ?? this.#shown.find((view) => view.line === line));
+    } else if (this.#open.has(line)) {
+      this.#refresh(this.#open.get(line));
     } else {
-      let view = this.#open.get(line);
-      if (view === undefined) {
-        view = this.#newView(line);
-        this.#open.set(line, view);
-        this.#openBox.append(view.node);
-      }
-      this.#refresh(view);
+      this.#addOpen(line);
     }
   }
 
@@ -109,11 +105,7 @@ export class LineList {
     this.#open.clear();
     this.#shown = this.#views(end - (this.#rows === undefined ? STEP : this.#nRowLines), end);
     this.#finals.append(...this.#shown.map((view) => view.node));
-    for (const line of this.#transcript.open) {
-      const view = this.#newView(line);
-      this.#open.set(line, view);
-      this.#openBox.append(view.node);
-    }
+    this.#transcript.open.forEach((line) => this.#addOpen(line));
     this.#setFollowing(true);
     this.#stayAtEnd();
   }
@@ -121,6 +113,12 @@ export class LineList {
   /** How many lines fill the rows, with those that wait for their translation. */
   get #nRowLines(): number {
     return (this.#rows ?? 0) + OVERDUE_LINES + 1;
+  }
+
+  #addOpen(line: CaptionLine): void {
+    const view = this.#newView(line);
+    this.#open.set(line, view);
+    this.#openBox.append(view.node);
   }
 
   #addFinal(line: CaptionLine): void {
