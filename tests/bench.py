@@ -40,9 +40,16 @@ class Bench:
         """What the session has asked a service to translate."""
         self.give(start)
 
-    def give(self, command: commands.Command) -> None:
-        """Give the session a command, and perform what follows."""
+    def give(self, command: commands.Command, *, answer: bool = False) -> None:
+        """Give the session a command, and perform what follows; the engine may answer all its windows then."""
         self.perform(self.session.receive(command))
+        if answer:
+            self.answer_all()
+
+    def tell(self, job: int, *answers: api.EngineEvent) -> None:
+        """Give the session events of the engine about one window."""
+        for answer in answers:
+            self.perform(self.session.engine_event(job, answer))
 
     def feed(self, samples: Samples, *, answer: bool = True, n_channels: int = 1) -> None:
         """Give the session audio in pieces of 100 ms; the engine answers each piece before the next.
@@ -68,7 +75,7 @@ class Bench:
                     self.waiting.append((job, window))
                     self.windows.append(window)
                     for each in older:
-                        self.perform(self.session.engine_event(each, api.SupersededEvent()))
+                        self.tell(each, api.SupersededEvent())
                 case Cancel(job):
                     self.waiting = deque(each for each in self.waiting if each[0] != job)
                 case ScoreTurn():
@@ -90,7 +97,7 @@ class Bench:
         self.waiting.rotate(index)
         for event in decode(window, lost):
             timed = replace(event, timing=self.timing) if isinstance(event, api.DoneEvent) else event
-            self.perform(self.session.engine_event(job, timed))
+            self.tell(job, timed)
 
     def answer_with(
         self,
@@ -104,7 +111,7 @@ class Bench:
         job, window = self.waiting.popleft()
         language = window.options.language or "en"
         for segment in segments:
-            self.perform(self.session.engine_event(job, api.SegmentEvent(segment, language)))
+            self.tell(job, api.SegmentEvent(segment, language))
         text = "".join(segment.text for segment in segments)
         answer = replace(
             done(text, *segments, language=language, no_speech_prob=no_speech_prob),
@@ -112,7 +119,7 @@ class Bench:
             is_repetitive=is_repetitive,
             is_truncated=is_truncated,
         )
-        self.perform(self.session.engine_event(job, answer))
+        self.tell(job, answer)
 
     def score(self, probability: float, index: int = -1) -> None:
         """Let the turn model score the pause at this index, by default the last one."""
@@ -151,8 +158,7 @@ class Bench:
 
     def stop(self) -> None:
         """Stop the session, and answer all its windows."""
-        self.give(commands.Stop())
-        self.answer_all()
+        self.give(commands.Stop(), answer=True)
 
 
 def check_promises(bench: Bench) -> None:

@@ -222,12 +222,10 @@ def test_flush_of_a_channel_leaves_the_others_alone() -> None:
     both = np.repeat(speech([1, 2, 3, 4]), 2)
     bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2)))
     bench.feed(both)
-    bench.give(commands.Flush("left", 0))
-    bench.answer_all()
+    bench.give(commands.Flush("left", 0), answer=True)
     assert bench.events[-1] == events.Flushed("left")
     assert [utterance.channel for utterance in bench.of(events.Utterance)] == [0]
-    bench.give(commands.Flush("all"))
-    bench.answer_all()
+    bench.give(commands.Flush("all"), answer=True)
     assert [utterance.channel for utterance in bench.of(events.Utterance)] == [0, 1]
 
 
@@ -377,8 +375,7 @@ def test_in_manual_mode_silence_ends_no_utterance() -> None:
     bench.feed(np.concatenate((silence(1.0), speech([1, 2]), silence(3.0), speech([3, 4]))))
     assert [event.at_s for event in bench.of(events.SpeechStarted)] == [0.0]
     assert not bench.of(events.Utterance)
-    bench.give(commands.Flush("up"))
-    bench.answer_all()
+    bench.give(commands.Flush("up"), answer=True)
     assert bench.text() == said([1, 2, 3, 4])
     assert bench.events[-1] == events.Flushed("up")
     bench.feed(speech([5, 6]))
@@ -430,8 +427,7 @@ def test_flush_decodes_a_short_word_that_was_not_announced() -> None:
     bench = Bench()
     bench.feed(np.concatenate((silence(0.2), word(5)[: SAMPLE_RATE // 10])))
     assert not bench.of(events.SpeechStarted)
-    bench.give(commands.Flush("f"))
-    bench.answer_all()
+    bench.give(commands.Flush("f"), answer=True)
     check_promises(bench)
     assert bench.text() == "p5"
 
@@ -544,7 +540,7 @@ def test_words_are_shown_up_to_the_first_without_evidence(
     assert window.priority is api.Priority.INTERIM
     pieces = tuple(api.Piece((1,), word, logprob=each) for word, each in zip((" In", " fact"), logprobs, strict=True))
     answer = done(" In fact", pieces=pieces, no_speech_prob=no_speech_prob)
-    bench.perform(bench.session.engine_event(job, answer))
+    bench.tell(job, answer)
     assert [interim.tail for interim in bench.of(events.Interim)] == ([shown.strip()] if shown else [])
 
 
@@ -556,7 +552,7 @@ def test_text_that_became_stable_keeps_the_confidence_of_its_interims() -> None:
     for _ in range(2):
         bench.feed(speech([1] * 3), answer=False)
         job, _ = bench.waiting.pop()
-        bench.perform(bench.session.engine_event(job, done("".join(words), pieces=pieces)))
+        bench.tell(job, done("".join(words), pieces=pieces))
     assert [interim.stable for interim in bench.of(events.Interim)] == ["", "In fact"]
     assert bench.of(events.Interim)[-1].avg_logprob == pytest.approx(-(3 * 0.05 + 5 * 0.1 + 4 * 0.2) / 12)
     bench.give(commands.Stop())
@@ -619,8 +615,7 @@ def test_memory_does_not_grow_with_the_session(mode: commands.EndpointingMode) -
     objects, audio = [], []
     for number in range(60):
         bench.feed(turn)
-        bench.give(commands.Flush(number))
-        bench.answer_all()
+        bench.give(commands.Flush(number), answer=True)
         buffer = bench.channels[0]._buffer
         audio.append(buffer.end - buffer.start)
         if number % 20 == 19:
@@ -751,8 +746,7 @@ def test_the_audio_so_far_is_made_final_before_the_server_ends_a_session(resumes
     bench.perform(bench.session.end(error))
     assert not bench.closes
     bench.give(commands.Flush("late"))
-    bench.give(commands.Audio(pcm(speech([5, 6]))))
-    bench.answer_all()
+    bench.give(commands.Audio(pcm(speech([5, 6]))), answer=True)
     check_promises(bench)
     assert bench.text() == said([1, 2, 3, 4])
     assert bench.of(events.Flushed) == [events.Flushed("late")]
@@ -781,9 +775,7 @@ def test_stable_text_is_sent_once_when_the_engine_fails_after_a_part_of_it() -> 
     stable = bench.of(events.Interim)[-1].stable
     bench.feed(silence(0.6), answer=False)
     job, window = bench.waiting[-1]
-    bench.perform(
-        bench.session.engine_event(job, next(each for each in decode(window) if isinstance(each, api.SegmentEvent)))
-    )
+    bench.tell(job, next(each for each in decode(window) if isinstance(each, api.SegmentEvent)))
     assert bench.of(events.Segment)[0].text != stable
     bench.perform(bench.session.engine_error(job, EngineFailed("gone")))
     check_promises(bench)

@@ -40,8 +40,7 @@ class LanguageBench(Bench):
         self.waiting.rotate(-index)
         job, window = self.waiting.popleft()
         self.waiting.rotate(index)
-        for event in detected(window, decode(window, lost), self.hears(window)):
-            self.perform(self.session.engine_event(job, event))
+        self.tell(job, *detected(window, decode(window, lost), self.hears(window)))
 
     def say(self, *numbers: int) -> None:
         """An utterance of these words. Eight of them are 1.6 s of speech."""
@@ -61,8 +60,7 @@ def test_a_mumbled_word_does_not_change_the_language_of_a_call() -> None:
     bench.say(*range(12))
     bench.say(*range(GERMAN, GERMAN + 12))
     bench.say(1, 2)
-    bench.give(commands.Stop())
-    bench.answer_all()
+    bench.stop()
     check_promises(bench)
     assert bench.languages == ["en", "en", "en", "de", "de"]
     utterances = bench.of(events.Utterance)

@@ -143,7 +143,7 @@ class WildBench(Bench):
             event = rest.popleft()
             if not rest:
                 self._forget(job)
-            self.perform(self.session.engine_event(job, event))
+            self.tell(job, event)
             if job not in self._under_way and rest:
                 return
 
@@ -429,8 +429,7 @@ def test_finals_are_the_same_to_the_sample(
         bench.give(commands.Stop())
         while bench.waiting:
             job, window = bench.waiting.popleft()
-            for event in answer_by_hash(window):
-                bench.perform(bench.session.engine_event(job, event))
+            bench.tell(job, *answer_by_hash(window))
         check_promises(bench)
         # The cutting decides which channel's utterance is announced first, so numbers are not compared.
         outcomes.append(

@@ -63,16 +63,23 @@ def test_the_interval_stretches_when_answers_take_long(took_frames: int, apart: 
     assert abs(frames[-1] - frames[-2] - apart) <= 1
 
 
-def test_an_interim_that_waits_is_replaced_by_newer_ones() -> None:
-    """This does not depend on the interval, and stops when no speech is new."""
-    schedule = InterimSchedule(100 * FRAME)
+@pytest.mark.parametrize(
+    ("interval", "extra_s", "n_spoken"),
+    [
+        pytest.param(100 * FRAME, 0.0, 60, id="at a long interval"),
+        pytest.param(INTERVAL, 5.0, 50, id="on a busy engine"),
+    ],
+)
+def test_an_interim_that_waits_is_replaced_by_newer_ones(interval: int, extra_s: float, n_spoken: int) -> None:
+    """It has its place in the queue, and a newer one costs no more. The last words replace it, too."""
+    schedule = InterimSchedule(interval, lambda: extra_s)
     schedule.begin_utterance(0)
-    n_frames, submitted = -(-REPLACE_SAMPLES // FRAME), list[int]()
+    n_frames, submitted = -(-min(interval, REPLACE_SAMPLES) // FRAME), list[int]()
     for at in range(100):
-        if schedule.is_due(at * FRAME, min(at, 60) * FRAME, SILENCE):
+        if schedule.is_due(at * FRAME, min(at, n_spoken) * FRAME, SILENCE):
             schedule.note_submitted(at * FRAME)
             submitted.append(at)
-    assert submitted == [15, *range(15 + n_frames, 60, n_frames), 60 + PAUSE_SAMPLES // FRAME]
+    assert submitted == [15, *range(15 + n_frames, n_spoken, n_frames), n_spoken + PAUSE_SAMPLES // FRAME]
     schedule.note_answered(100 * FRAME)
     schedule.begin_utterance(100 * FRAME)
     schedule.note_submitted(115 * FRAME)
@@ -95,18 +102,6 @@ def test_a_busy_engine_is_asked_less_often() -> None:
     assert [each for each in decoded if each < 100] == [15, 30, 45, 60, 75, 90]
     assert [each for each in decoded if 100 <= each < 400] == [215, 215 + 15 + 50]
     assert [each for each in decoded if each >= 400] == [415, 430, 445, 460, 475, 490, 505, 520, 528]
-
-
-def test_an_interim_that_waits_is_replaced_as_often_on_a_busy_engine() -> None:
-    """It has its place in the queue, and a newer one costs no more. The last words replace it, too."""
-    schedule = InterimSchedule(INTERVAL, lambda: 5.0)
-    schedule.begin_utterance(0)
-    submitted = list[int]()
-    for at in range(70):
-        if schedule.is_due(at * FRAME, min(at, 50) * FRAME, SILENCE):
-            schedule.note_submitted(at * FRAME)
-            submitted.append(at)
-    assert submitted == [15, 30, 45, 58]
 
 
 def test_no_interim_at_a_pause_if_its_answer_comes_after_the_endpoint() -> None:

@@ -53,12 +53,11 @@ def test_an_answer_that_comes_after_the_endpoint_is_waited_for() -> None:
     session = bench()
     pause(session)
     job, window = session.waiting[0]
-    session.perform(session.session.engine_event(job, api.StartedEvent(0.0, 1)))
+    session.tell(job, api.StartedEvent(0.0, 1))
     session.feed(silence(0.5), answer=False)
     assert not session.of(events.Utterance) and priorities(session) == [Priority.SPECULATIVE]
     session.waiting.clear()
-    for event in decode(window):
-        session.perform(session.session.engine_event(job, event))
+    session.tell(job, *decode(window))
     assert session.text() == "w1 w2 w3" and session.of(events.Utterance)[0].counts.is_speculative
 
 
@@ -108,17 +107,15 @@ def test_a_text_that_contradicts_what_became_stable_meanwhile_is_not_shown() -> 
     session.feed(speech(range(1, 9), gap_samples=640))
     session.feed(speech(range(9, 13), gap_samples=640), answer=False)
     ((interim, interim_window),) = session.waiting
-    session.perform(session.session.engine_event(interim, api.StartedEvent(0.0, 1)))
+    session.tell(interim, api.StartedEvent(0.0, 1))
     session.feed(silence(0.12), answer=False)
     speculative, window = session.waiting[-1]
     assert window.priority is Priority.SPECULATIVE and window.options.prefix == interim_window.options.prefix
-    for event in decode(interim_window)[1:]:
-        session.perform(session.session.engine_event(interim, event))
+    session.tell(interim, *decode(interim_window)[1:])
     shown = session.of(events.Interim)
     assert shown[-1].stable == "w1 w2 w3 w4 w5 w6 w7"
     others = speech([1, 2, 3, 4, 5, 26, 27, 28, 29, 30, 31, 32], gap_samples=640)
-    for event in decode(replace(window, samples=others)):
-        session.perform(session.session.engine_event(speculative, event))
+    session.tell(speculative, *decode(replace(window, samples=others)))
     assert session.of(events.Interim) == shown
     session.waiting.clear()
     session.feed(silence(0.7))
@@ -132,13 +129,13 @@ def test_the_session_goes_on_without_it(end: str, has_ended: bool) -> None:
     session = bench()
     pause(session)
     job, _ = session.waiting[0]
-    session.perform(session.session.engine_event(job, api.StartedEvent(0.0, 1)))
+    session.tell(job, api.StartedEvent(0.0, 1))
     if has_ended:
         session.feed(silence(0.5), answer=False)
     session.waiting.clear()
     match end:
         case "superseded":
-            session.perform(session.session.engine_event(job, api.SupersededEvent()))
+            session.tell(job, api.SupersededEvent())
         case "overloaded":
             session.perform(session.session.engine_error(job, EngineOverloaded(5, 5)))
         case "stalled":
@@ -156,12 +153,11 @@ def test_text_that_does_not_begin_with_stable_text_is_decoded_anew() -> None:
     session.feed(speech([1, 2, 3]))
     session.feed(np.concatenate((speech([4, 5]), silence(0.15))), answer=False)
     job, window = session.waiting.popleft()
-    session.perform(session.session.engine_event(job, api.StartedEvent(0.0, 1)))
+    session.tell(job, api.StartedEvent(0.0, 1))
     assert window.priority is Priority.SPECULATIVE
     session.channels[0]._open.stabilizer.tokens = (18, 19)  # type: ignore[union-attr]
     session.feed(silence(0.5), answer=False)
-    for event in decode(window):
-        session.perform(session.session.engine_event(job, event))
+    session.tell(job, *decode(window))
     assert priorities(session)[-2:] == [Priority.SPECULATIVE, Priority.FINAL]
     assert session.windows[-1].options.prefix == (18, 19)
 
@@ -183,8 +179,7 @@ def test_only_the_last_window_of_an_utterance_counts_as_speculative() -> None:
     assert len(session.channels[0].finals) == 0 and session.channels[0].final_until > 26 * SAMPLE_RATE
     assert Priority.FINAL not in priorities(session), "the cut window has the text of the pause"
     session.feed(speech([1, 2, 3]), answer=False)
-    session.give(commands.Flush(1))
-    session.answer_all()
+    session.give(commands.Flush(1), answer=True)
     assert priorities(session)[-1] is Priority.FINAL
     (utterance,) = session.of(events.Utterance)
     assert not utterance.counts.is_speculative
@@ -285,8 +280,7 @@ def test_a_flush_before_the_detector_notices_the_end_is_answered_at_once(start: 
         session.feed(speech([61, 62, 63], gap_samples=640))
         hangover(session, 0.1)
         session.answer_all()
-        session.give(commands.Flush("now"))
-        session.answer_all()
+        session.give(commands.Flush("now"), answer=True)
     first, second = session.of(events.Utterance)
     assert first.text == second.text == "w61 w62 w63"
     assert first.counts.is_speculative and second.counts.is_speculative
@@ -302,8 +296,7 @@ def test_a_pause_that_its_client_flushes_is_decoded_once() -> None:
         for seconds in (0.08, 0.03):
             session.feed(silence(seconds), answer=False)
             session.answer_all()
-        session.give(commands.Flush("now"))
-        session.answer_all()
+        session.give(commands.Flush("now"), answer=True)
     assert priorities(session) == [Priority.SPECULATIVE] * 2
     assert [utterance.counts.is_speculative for utterance in session.of(events.Utterance)] == [True, True]
 
@@ -312,15 +305,13 @@ def test_a_pause_that_its_client_does_not_flush_is_ready_for_the_endpoint() -> N
     """The last utterance ended by a flush, this one by silence, and the next by a flush that comes late."""
     session = bench()
     session.feed(speech([61, 62, 63], gap_samples=640))
-    session.give(commands.Flush("early"))
-    session.answer_all()
+    session.give(commands.Flush("early"), answer=True)
     for n_silences in (6, 4):
         session.feed(speech([61, 62, 63], gap_samples=640))
         for _ in range(n_silences):
             session.feed(silence(0.1), answer=False)
             session.answer_all()
-    session.give(commands.Flush("late"))
-    session.answer_all()
+    session.give(commands.Flush("late"), answer=True)
     assert [utterance.counts.is_speculative for utterance in session.of(events.Utterance)] == [False, True, True]
 
 

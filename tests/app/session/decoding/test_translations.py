@@ -145,19 +145,18 @@ def test_an_engine_that_does_not_translate_costs_only_the_translation(trouble: s
     session = bench("en")
     session.feed(talk(1, 2), answer=False)
     job, window = session.waiting.popleft()
-    for event in decode(window)[:-1]:
-        session.perform(session.session.engine_event(job, event))
+    session.tell(job, *decode(window)[:-1])
     session.give(commands.Stop())
     assert session.text() == "w1 w2" and not session.of(events.Stopped)
     match trouble:
         case "busy":
-            session.perform(session.session.engine_event(job, api.TranslatedEvent(None)))
+            session.tell(job, api.TranslatedEvent(None))
         case "stalled":
             session.perform(session.session.engine_stalled(job, 30.0))
         case "failed":
             session.perform(session.session.engine_error(job, EngineFailed("dead")))
         case "superseded":
-            session.perform(session.session.engine_event(job, api.SupersededEvent()))
+            session.tell(job, api.SupersededEvent())
     (notice,) = session.of(events.Notice)
     assert notice.code == "translation_failed" and "busy" in notice.message
     assert isinstance(session.events[-1], events.Stopped) and not session.jobs
@@ -168,8 +167,7 @@ def test_the_translation_of_a_pause_in_speech_is_withdrawn() -> None:
     session = bench("en", speculates=True)
     session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.16))), answer=False)
     job, window = session.waiting.popleft()
-    for event in decode(window)[:-1]:
-        session.perform(session.session.engine_event(job, event))
+    session.tell(job, *decode(window)[:-1])
     assert job in session.jobs
     session.feed(speech([4, 5]), answer=False)
     assert job not in session.jobs
@@ -268,8 +266,7 @@ def test_a_window_that_ends_in_a_pause_whose_translation_was_withdrawn_is_decode
     ((job, window),) = session.waiting
     session.waiting.clear()
     *before_translation, _ = decode(window)
-    for event in before_translation:
-        session.perform(session.session.engine_event(job, event))
+    session.tell(job, *before_translation)
     noise = np.full(SAMPLE_RATE // 50, 0.41, np.float32)
     session.feed(np.concatenate((silence(0.02), noise, silence(0.06))), answer=False)
     session.feed(talk(50, 51))

@@ -120,8 +120,7 @@ def test_a_later_answer_may_revise_an_earlier_one() -> None:
 def test_stopped_waits_for_the_last_labels() -> None:
     session = SpeakerBench()
     session.feed(np.concatenate((silence(0.3), speech(LOW[:4]))))
-    session.give(commands.Stop())
-    session.answer_all()
+    session.stop()
     assert session.of(events.Utterance) and not session.of(events.Stopped)
     session.find()
     assert [type(each) for each in session.events[-2:]] == [events.Speakers, events.Stopped]
@@ -131,8 +130,7 @@ def test_stopped_waits_for_a_limited_time_only() -> None:
     """After the time limit every request that waits is given up at once, and the client gets a warning."""
     session = SpeakerBench()
     session.feed(speech([*LOW, *HIGH] * 4))
-    session.give(commands.Stop())
-    session.answer_all()
+    session.stop()
     assert session.limits == [LimitSpeakers(LAST_WAIT_S)] and not session.of(events.Stopped)
     session.perform(speakers_found(session.session, None))
     assert len(session.limits) == 1 and not session.of(events.Stopped)
@@ -145,8 +143,7 @@ def test_stopped_waits_for_a_limited_time_only() -> None:
 def test_a_client_that_hears_of_no_revisions_waits_for_none() -> None:
     session = SpeakerBench(replace(ASKS, follows_speakers=False))
     session.feed(np.concatenate((silence(0.3), speech(LOW[:4]))))
-    session.give(commands.Stop())
-    session.answer_all()
+    session.stop()
     assert session.asked and isinstance(session.events[-1], events.Stopped) and not session.limits
 
 
