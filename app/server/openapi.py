@@ -97,12 +97,12 @@ MODEL = object_of(
     },
     {"is_default": BOOLEAN},
 )
+TIMES = {"start": NUMBER, "end": NUMBER}
 SEGMENT = object_of(
     {
         "id": INTEGER,
         "seek": INTEGER,
-        "start": NUMBER,
-        "end": NUMBER,
+        **TIMES,
         "text": TEXT,
         "tokens": list_of(INTEGER),
         "temperature": NUMBER,
@@ -113,6 +113,7 @@ SEGMENT = object_of(
     {"redactions": list_of(object_of({"kind": TEXT, "start_s": NUMBER, "end_s": NUMBER})), "language": TEXT_OR_NULL},
 )
 USAGE = object_of({"type": {"const": "duration"}, "seconds": INTEGER})
+SCORED_WORDS = list_of(object_of({"word": TEXT, **TIMES, "confidence": NUMBER}))
 LANGUAGES = list_of(object_of({"code": TEXT}))
 LOGPROBS = list_of(object_of({"token": TEXT, "logprob": NUMBER, "bytes": list_of(INTEGER)}))
 WARNINGS = list_of(object_of({"code": TEXT, "message": TEXT}))
@@ -130,7 +131,7 @@ VERBOSE_TRANSCRIPT = object_of(
     },
     {
         "segments": list_of(_ref("Segment")),
-        "words": list_of(object_of({"word": TEXT, "start": NUMBER, "end": NUMBER})),
+        "words": list_of(object_of({"word": TEXT, **TIMES})),
         "warnings": WARNINGS,
     },
 )
@@ -138,15 +139,14 @@ SPEAKER_SEGMENT = object_of(
     {
         "type": {"const": "transcript.text.segment"},
         "id": TEXT,
-        "start": NUMBER,
-        "end": NUMBER,
+        **TIMES,
         "text": TEXT,
         "speaker": TEXT,
     },
     {
         "language": TEXT_OR_NULL,
         "confidence": NUMBER,
-        "words": list_of(object_of({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER})),
+        "words": SCORED_WORDS,
     },
 )
 DIARIZED_TRANSCRIPT = object_of(
@@ -182,8 +182,7 @@ TEXT_DELTA = object_of({"type": {"const": "transcript.text.delta"}, "delta": TEX
 TEXT_SEGMENT = object_of(
     {
         "type": {"const": "transcript.text.segment"},
-        "start": NUMBER,
-        "end": NUMBER,
+        **TIMES,
         "text": {
             "type": "string",
             "description": "Empty for speech without text; the fields of a segment are missing then.",
@@ -193,7 +192,7 @@ TEXT_SEGMENT = object_of(
     {
         **{name: schema for name, schema in SEGMENT["properties"].items() if name not in ("start", "end", "text")},
         "confidence": NUMBER,
-        "words": list_of(object_of({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER})),
+        "words": SCORED_WORDS,
     },
 )
 TOKEN_USAGE = object_of(
@@ -216,16 +215,16 @@ TEXT_DONE = object_of(
     },
 )
 DEEPGRAM_WORD = object_of(
-    {"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER},
+    {"word": TEXT, **TIMES, "confidence": NUMBER},
     {"punctuated_word": TEXT, "language": TEXT, "speaker": INTEGER, "speaker_confidence": NUMBER},
 )
-DEEPGRAM_SENTENCE = object_of({"text": TEXT, "start": NUMBER, "end": NUMBER})
+DEEPGRAM_SENTENCE = object_of({"text": TEXT, **TIMES})
 DEEPGRAM_PARAGRAPHS = object_of(
     {
         "transcript": TEXT,
         "paragraphs": list_of(
             object_of(
-                {"sentences": list_of(DEEPGRAM_SENTENCE), "num_words": INTEGER, "start": NUMBER, "end": NUMBER},
+                {"sentences": list_of(DEEPGRAM_SENTENCE), "num_words": INTEGER, **TIMES},
                 {"speaker": INTEGER},
             )
         ),
@@ -233,8 +232,7 @@ DEEPGRAM_PARAGRAPHS = object_of(
 )
 DEEPGRAM_UTTERANCE = object_of(
     {
-        "start": NUMBER,
-        "end": NUMBER,
+        **TIMES,
         "confidence": NUMBER,
         "channel": INTEGER,
         "transcript": TEXT,
@@ -430,6 +428,11 @@ def _get(name: str, summary: str, answers: dict[str, Schema], **more: Any) -> di
     return {"get": operation(name, summary, answers, **more)}
 
 
+def _get_openly(name: str, summary: str, answers: dict[str, Schema], **more: Any) -> dict[str, Schema]:
+    """What everybody may get, without a key."""
+    return _get(name, summary, answers, needs_key=False, **more)
+
+
 def _post(name: str, summary: str, answers: dict[str, Schema], **more: Any) -> dict[str, Schema]:
     return {"post": operation(name, summary, answers, **more)}
 
@@ -543,7 +546,7 @@ def _room_operation(
         "501": "There are several gateways without Redis.",
         "503": "There is no room for one more reader, nothing to fetch yet, or the server is going down.",
     }
-    return _get(name, summary, answers, refusals=refusals, needs_key=False, parameters=parameters)
+    return _get_openly(name, summary, answers, refusals=refusals, parameters=parameters)
 
 
 ROOM_PATHS = {
@@ -674,46 +677,32 @@ PATHS: dict[str, dict[str, Schema]] = {
             )
         ),
     ),
-    "/page/model": _get(
-        "pageModel",
-        "What the page shows of the model.",
-        _ok("The model.", application_json=PAGE_MODEL),
-        needs_key=False,
+    "/page/model": _get_openly(
+        "pageModel", "What the page shows of the model.", _ok("The model.", application_json=PAGE_MODEL)
     ),
-    "/page/sample.flac": _get(
-        "pageSample",
-        "The recording of a person that the page plays.",
-        _ok("The recording.", audio_flac={}),
-        needs_key=False,
+    "/page/sample.flac": _get_openly(
+        "pageSample", "The recording of a person that the page plays.", _ok("The recording.", audio_flac={})
     ),
-    "/healthz": _get(
+    "/healthz": _get_openly(
         "healthz",
         "Whether the process can do its work.",
         {"200": answer("It can.", **PLAIN), "503": answer("It must be started again.", **PLAIN)},
-        needs_key=False,
     ),
-    "/readyz": _get(
+    "/readyz": _get_openly(
         "readyz",
         "Whether new sessions are accepted.",
         {"200": answer("They are.", **PLAIN), "503": answer("They are not, at the moment.", **PLAIN)},
-        needs_key=False,
     ),
     "/metrics": _get(
         "metrics",
         "The metrics, in Prometheus' text format.",
         _ok("The metrics.", **PLAIN),
     ),
-    "/openapi.json": _get(
-        "openapi",
-        "This document.",
-        _ok("The document.", application_json=ANY_OBJECT),
-        needs_key=False,
-    ),
-    "/asyncapi.json": _get(
+    "/openapi.json": _get_openly("openapi", "This document.", _ok("The document.", application_json=ANY_OBJECT)),
+    "/asyncapi.json": _get_openly(
         "asyncapi",
         "The AsyncAPI document of live sessions, which are WebSockets.",
         _ok("The document.", application_json=ANY_OBJECT),
-        needs_key=False,
     ),
 }
 _DOCUMENT: Schema = {
