@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from secrets import token_hex
 
 from tutti_server.app.background import in_background
-from tutti_server.app.sharing.store import SharedStore, StoreAway
+from tutti_server.app.sharing.store import SharedStore
+from tutti_server.app.sharing.waiting import keep_following
 
 logger = logging.getLogger(__name__)
 
@@ -15,8 +16,6 @@ WATCH_S = 0.4
 """The time between two looks at the store, in seconds."""
 SETTLE_S = 1.0
 """After this time, in seconds, all gateways have noticed that the store was emptied, and have written again."""
-RETRY_S = 1.0
-"""The wait after an unexpected failure, in seconds."""
 KEEP_MARK_S = 172_800.0
 """The mark ends after this time without a gateway, in seconds. Gateways renew it in half of it."""
 
@@ -47,7 +46,9 @@ class EmptiedWatch:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Watch while the context is open."""
-        async with in_background(self._keep_watching()):
+        store, what = self._store, "what the shared store has lost"
+        watching = keep_following(store, what, lambda: store.can_be_emptied, asyncio.Event(), self._watch, lambda: None)
+        async with in_background(watching):
             yield
 
     async def settled(self) -> None:
@@ -60,30 +61,18 @@ class EmptiedWatch:
             await self._look()
             await asyncio.sleep(max(self._emptied_at + SETTLE_S - asyncio.get_running_loop().time(), 0.0))
 
-    async def _keep_watching(self) -> None:
-        while self._store.can_be_emptied:
+    async def _watch(self) -> None:
+        """Look at the store, write again what it has lost, and wait until the next look."""
+        await self._look()
+        if self._is_emptied:
+            # Before it is written: the store may be emptied again meanwhile.
+            self._is_emptied = False
             try:
-                await self._look()
-                if self._is_emptied:
-                    await self._restore()
-            except StoreAway:
-                await self._store.wait_until_up()
-                continue
+                await self._write_again()
             except Exception:
-                # Whatever one value is like, the next loss must be noticed.
-                logger.exception("what the shared store has lost cannot be written; trying again in %g s", RETRY_S)
-                await asyncio.sleep(RETRY_S)
-                continue
-            await asyncio.sleep(WATCH_S)
-
-    async def _restore(self) -> None:
-        # Before it is written: the store may be emptied again meanwhile.
-        self._is_emptied = False
-        try:
-            await self._write_again()
-        except Exception:
-            self._is_emptied = True
-            raise
+                self._is_emptied = True
+                raise
+        await asyncio.sleep(WATCH_S)
 
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time()

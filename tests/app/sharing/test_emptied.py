@@ -1,14 +1,15 @@
 """A store that loses what it had: who notices, when it is written again, and who waits for that."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
 from tutti_server.app.sharing import emptied
 from tutti_server.app.sharing.emptied import EmptiedWatch
 from tutti_server.app.sharing.local_store import LocalStore
-from tutti_server.app.sharing.store import StoreAway
+from tutti_server.app.sharing.store import SharedStore, StoreAway
 
 
 class FragileStore(LocalStore):
@@ -40,12 +41,19 @@ class FragileStore(LocalStore):
 
 
 @pytest.fixture(autouse=True)
-async def quickly(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emptied, "WATCH_S", 0.001)
     monkeypatch.setattr(emptied, "SETTLE_S", 0.05)
-    monkeypatch.setattr(emptied, "RETRY_S", 0.001)
-    async with asyncio.timeout(10):
-        yield
+    monkeypatch.setattr("tutti_server.app.sharing.waiting.RETRY_S", 0.001)
+
+
+@asynccontextmanager
+async def watching(store: SharedStore, write_again: Callable[[], Awaitable[None]]) -> AsyncIterator[EmptiedWatch]:
+    """A watch that has found the store as it is."""
+    watch = EmptiedWatch(store, "rooms", write_again)
+    await watch.settled()
+    async with watch.running():
+        yield watch
 
 
 async def test_all_gateways_write_again() -> None:
@@ -83,9 +91,7 @@ async def test_whoever_misses_something_waits_until_all_have_written() -> None:
     async def write_again() -> None:
         await store.put("name", "taken", 60)
 
-    owner = EmptiedWatch(store, "rooms", write_again)
-    await owner.settled()
-    async with owner.running():
+    async with watching(store, write_again):
         store.empty()
         newcomer = EmptiedWatch(store, "rooms", write_again)
         await newcomer.settled()
@@ -100,9 +106,7 @@ async def test_a_mark_is_renewed_before_it_ends(monkeypatch: pytest.MonkeyPatch)
     async def write_again() -> None:
         written.append("rooms")
 
-    watch = EmptiedWatch(store, "rooms", write_again)
-    await watch.settled()
-    async with watch.running():
+    async with watching(store, write_again):
         for _ in range(2):
             store.was_renewed.clear()
             await store.was_renewed.wait()
@@ -117,9 +121,7 @@ async def test_a_renewal_does_not_hide_that_the_store_was_emptied(monkeypatch: p
     async def write_again() -> None:
         wrote.set()
 
-    watch = EmptiedWatch(store, "rooms", write_again)
-    await watch.settled()
-    async with watch.running():
+    async with watching(store, write_again):
         store.is_emptied_before_renewal = True
         await wrote.wait()
 
@@ -142,7 +144,7 @@ async def test_a_store_that_is_emptied_right_after_its_first_mark_is_written_aga
     async def write_again() -> None:
         written.set()
 
-    async with asyncio.timeout(10), EmptiedWatch(Emptied(), "things", write_again).running():
+    async with EmptiedWatch(Emptied(), "things", write_again).running():
         await written.wait()
 
 
@@ -154,9 +156,7 @@ async def test_an_unexpected_failure_does_not_end_the_watch(caplog: pytest.LogCa
             raise ValueError("fails once")
         wrote.set()
 
-    watch = EmptiedWatch(store, "rooms", write_again)
-    await watch.settled()
-    async with watch.running():
+    async with watching(store, write_again):
         store.empty()
         await wrote.wait()
 
@@ -171,9 +171,7 @@ async def test_a_store_that_is_emptied_while_it_is_written_is_written_again() ->
         begun.set()
         await may_end.wait()
 
-    watch = EmptiedWatch(store, "rooms", write_again)
-    await watch.settled()
-    async with watch.running():
+    async with watching(store, write_again) as watch:
         store.empty()
         await begun.wait()
         store.empty()
