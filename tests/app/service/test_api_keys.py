@@ -74,11 +74,6 @@ def test_a_key_that_not_every_client_can_send_stops_the_start() -> None:
     assert Settings(api_keys="k,l\n").unnamed_keys == {"k", "l"}
 
 
-def test_a_missing_file_stops_the_start() -> None:
-    with pytest.raises(SettingsError, match="keys_file: expected a TOML file"):
-        Settings(keys_file="/nowhere")
-
-
 def test_limits_of_several_gateways_need_redis(tmp_path: Path) -> None:
     """Each gateway would allow as much."""
     path = written(tmp_path, FILE)
@@ -116,8 +111,3 @@ def test_a_key_of_the_file_has_scopes(tmp_path: Path) -> None:
     first, second = read_api_keys(Path(path))
     assert (set(first.scopes), first.jobs, first.account) == ({"metrics"}, 2, "a")
     assert second.scopes == CLIENT_SCOPES and not second.may_open_rooms and not first.may_open_rooms
-
-
-def test_metrics_need_a_key_where_there_are_keys() -> None:
-    with pytest.raises(SettingsError, match="metrics_need_key: expected a key with the scope metrics, as keys_file"):
-        Settings(metrics_need_key=True)

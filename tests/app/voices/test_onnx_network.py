@@ -71,17 +71,6 @@ class TestFile:
         with pytest.raises(SettingsError, match=rf"voices\.onnx: expected a network with one input, .* got: .*({got})"):
             OnnxNetwork(path)
 
-    def test_settings_are_checked_at_the_start(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingsError, match="speaker_model: expected an ONNX file"):
-            Settings(speaker_model=str(tmp_path / "none.onnx"))
-
-
-def test_thresholds_belong_to_a_network_of_the_operator() -> None:
-    with pytest.raises(SettingsError, match="speaker_joins: expected speaker_model with it"):
-        Settings(speaker_joins=0.3)
-    with pytest.raises(SettingsError, match="speaker_joins: expected above 0 and below 1"):
-        Settings(speaker_joins=1.0)
-
 
 def test_a_network_of_the_hub_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a network, what is in the cache is used."""
