@@ -37,7 +37,7 @@ async def test_the_log_tells_of_work_that_has_failed(caplog: pytest.LogCaptureFi
             await asyncio.sleep(0)
         is_done.set()
 
-    async with asyncio.timeout(10), in_background(fail(), work()):
+    async with in_background(fail(), work()):
         await is_done.wait()
     assert [each.message for each in caplog.records] == ["work in the background has failed"]
 

@@ -1,6 +1,5 @@
 """The captions of `tutti demo`."""
 
-import asyncio
 import io
 from dataclasses import replace
 
@@ -21,7 +20,7 @@ from tutti_server.app.errors import SessionError
 async def shown(script: Script, *files: bytes, key: str | None = None) -> tuple[list[str], FakeServer]:
     """The lines that the demo shows of these recordings, but for empty ones, and the server, which runs the script."""
     out = io.StringIO()
-    async with asyncio.timeout(30), serve_script(script) as server:
+    async with serve_script(script) as server:
         await run_demo(Console(file=out, width=200), server.url, [io.BytesIO(each) for each in files], "a tone", key)
     return [line.strip() for line in out.getvalue().splitlines() if line.strip()], server
 
@@ -50,7 +49,7 @@ async def test_the_demo_plays_what_the_model_can_understand(
 
 async def test_a_server_that_names_no_languages_is_explained() -> None:
     with pytest.raises(SessionError, match="expected a tutti server that names its languages"):
-        async with asyncio.timeout(30), serve_script(converse) as server:
+        async with serve_script(converse) as server:
             await known_samples(server.url)
 
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
 from tempfile import SpooledTemporaryFile, TemporaryFile
@@ -28,13 +28,6 @@ PATIENCE_S = 20.0
 QUIET_S = 120
 STEREO = wav(np.repeat(TONE, 2), n_channels=2)
 """A file that must be decoded."""
-
-
-@pytest.fixture(autouse=True)
-async def patience() -> AsyncIterator[None]:
-    """No test of this file hangs."""
-    async with asyncio.timeout(PATIENCE_S):
-        yield
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def segment(number: int) -> str:
 async def test_a_room_has_begun_though_more_events_wait_for_the_store_than_may() -> None:
     """Readers learn that some text is lost, and get the rest."""
     rooms = Rooms(LocalStore(), CONFIG)
-    async with asyncio.timeout(10), rooms.running():
+    async with rooms.running():
         speaker = rooms.speak(await rooms.claim("own", "choir", None))
         speaker.begin("Sunday", None)
         for number in range(MAX_WAITING + 20):
@@ -66,7 +66,7 @@ async def test_a_room_that_has_ended_stays_ended(monkeypatch: pytest.MonkeyPatch
     """Though it is time to say that time passes in it."""
     monkeypatch.setattr("tutti_server.app.publish.room_speaker.SEGMENT_S", 0.0)
     rooms = Rooms(LocalStore(), CONFIG)
-    async with asyncio.timeout(10), rooms.running():
+    async with rooms.running():
         speaker = rooms.speak(await rooms.claim("own", "choir", None))
         speaker.begin("Sunday", None)
         async with rooms.follow("choir") as followed:
@@ -101,7 +101,7 @@ async def test_a_room_lasts_as_long_as_it_does_though_the_time_of_day_is_set(
     claim = Claim(id="abc", name="choir", token="t", owner="o", account="a")
     speaker = Speaker(claim, store, Leases(store), follower, CONFIG, now=clocks.now, clock=clocks.monotonic)
     speaker.begin("", None)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(follower.run())
         tasks.create_task(speaker.run())
         async with follower.following("abc", "choir") as followed:
@@ -124,7 +124,7 @@ async def test_readers_of_stopping_gateways_are_sent_away_when_they_have_the_las
     """Its session has ended at another gateway, which has not written it yet."""
     store = LocalStore()
     one, other = Rooms(store, CONFIG), Rooms(store, CONFIG)
-    async with asyncio.timeout(10), one.running(), other.running():
+    async with one.running(), other.running():
         speaker = one.speak(await one.claim("own", "choir", None))
         speaker.begin("Sunday", None)
         async with other.follow("choir") as followed:

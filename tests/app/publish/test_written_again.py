@@ -61,11 +61,9 @@ class FragileStore(LocalStore):
 
 
 @pytest.fixture(autouse=True)
-async def quickly(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emptied, "WATCH_S", 0.001)
     monkeypatch.setattr(emptied, "SETTLE_S", 0.05)
-    async with asyncio.timeout(20):
-        yield
 
 
 @pytest.fixture

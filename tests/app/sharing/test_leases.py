@@ -28,7 +28,7 @@ async def test_a_lease_whose_release_is_cut_off_is_given_back_again() -> None:
     """Here when the service ends, otherwise with the next renewal. Its place is free at once, not when it expires."""
     store = SlowStore()
     leases = Leases(store)
-    async with asyncio.timeout(30), leases.running():
+    async with leases.running():
         assert await leases.take(LEASE, 1)
         leases.drop(LEASE)
         await store.is_asked.wait()
@@ -54,7 +54,7 @@ async def test_a_renewal_does_not_take_back_what_was_given_back_meanwhile() -> N
     """A gateway renews beside the usual renewals when the store was emptied."""
     store = LateStore()
     leases = Leases(store)
-    async with asyncio.timeout(30), leases.running():
+    async with leases.running():
         assert await leases.take(LEASE, 1)
         store.is_late = True
         renewing = asyncio.create_task(leases.renew())

@@ -15,15 +15,6 @@ from tutti_server.app.translation.chat_endpoint import MAX_ANSWER_BYTES, ChatEnd
 from tutti_server.app.translation.chat_translator import ChatTranslator
 from tutti_server.app.translation.prompt import messages, new_context, read_answer
 
-PATIENCE_S = 20.0
-
-
-@pytest.fixture(autouse=True)
-async def patience() -> AsyncIterator[None]:
-    """No test of this file hangs."""
-    async with asyncio.timeout(PATIENCE_S):
-        yield
-
 
 class StandIn:
     """A server in place of the operator's. It answers a request by `reply`, from the body of the request."""
