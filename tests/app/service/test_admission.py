@@ -4,15 +4,15 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
+from tests.app.service.test_held_places import gateways
 from tests.fakes import FakeSession, FakeTranscriber
 from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.live_load import FIRST_PART, MIN_WAITS, usual_sessions
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter
+from tutti_server.app.service.shared_state import AdmissionCounter
 from tutti_server.engine import api
 
 
@@ -63,26 +63,18 @@ async def test_a_drain_waits_for_gateways_that_hang_no_longer_than_for_its_own_s
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tutti_server.app.service.admission.ABANDON_S", 0.0)
-    transcriber = FakeTranscriber()
-    counts = np.zeros((2, N_COUNTS), np.int64)
-    own, hanging = (AdmissionCounter(counts, number) for number in range(2))
-    admission = Admission(Settings(drain_timeout_s=0.05), Metrics(transcriber), own, transcriber)
-    with hanging.one_more("sessions"):
-        await admission.drain()
-        async with asyncio.timeout(5):
-            await admission.wait_for_others()
+    own, hanging = gateways(2, drain_timeout_s=0.05)
+    with hanging.session(FakeSession()):
+        await own.drain()
+        await own.wait_for_others()
 
 
 async def test_a_drain_waits_for_the_sessions_of_other_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tutti_server.app.service.admission.OTHERS_PERIOD_S", 0.001)
-    transcriber = FakeTranscriber()
-    counts = np.zeros((2, N_COUNTS), np.int64)
-    own, other = (AdmissionCounter(counts, number) for number in range(2))
-    admission = Admission(Settings(), Metrics(transcriber), own, transcriber)
-    async with asyncio.timeout(5):
-        with other.one_more("sessions"):
-            await admission.drain()
-            waiting = asyncio.create_task(admission.wait_for_others())
-            await asyncio.sleep(0.01)
-            assert not waiting.done()
-        await waiting
+    own, other = gateways(2)
+    with other.session(FakeSession()):
+        await own.drain()
+        waiting = asyncio.create_task(own.wait_for_others())
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+    await waiting

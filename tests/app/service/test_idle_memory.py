@@ -1,32 +1,21 @@
 """When a process that serves clients gives memory back."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.fakes import FakeSession, FakeTranscriber
+from tests.app.service.test_held_places import gateways
+from tests.fakes import FakeSession
 from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.idle_memory import return_memory
-from tutti_server.app.service.metrics import Metrics
-from tutti_server.app.service.settings import Settings
-from tutti_server.app.service.shared_state import AdmissionCounter
 
-PATIENCE_S = 20.0
 A_DAY_S = 86_400.0
-
-
-@pytest.fixture(autouse=True)
-async def patience() -> AsyncIterator[None]:
-    """No test of this file hangs."""
-    async with asyncio.timeout(PATIENCE_S):
-        yield
 
 
 @pytest.fixture
 def admission() -> Admission:
-    transcriber = FakeTranscriber()
-    return Admission(Settings(), Metrics(transcriber, None), AdmissionCounter(), transcriber)
+    (admission,) = gateways(1)
+    return admission
 
 
 class Returns:
