@@ -2,13 +2,19 @@
 
 import asyncio
 import functools
+import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import httpx
 import pytest
+import trustme
 import uvicorn.server
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.http11 import Response
 
 from tests.fakes import FakeTranscriber, LevelDetector
 from tutti_server.app.media.decoders import Decoders
@@ -77,10 +83,41 @@ class Running:
         """The address of live sessions in the native protocol."""
         return f"ws://{self.address}/v1/stream"
 
+    async def get(self, path: str, **options: Any) -> httpx.Response:
+        """Get a path over a connection of its own."""
+        async with httpx.AsyncClient(base_url=self.http, timeout=30) as client:
+            return await client.get(path, **options)
+
+    async def post(self, path: str, **options: Any) -> httpx.Response:
+        """Post to a path over a connection of its own."""
+        async with httpx.AsyncClient(base_url=self.http, timeout=60) as client:
+            return await client.post(path, **options)
+
     def metric(self, name: str, **labels: str) -> float:
         """The value of one series; 0 if it does not exist."""
         value = self.service.metrics.registry.get_sample_value(name, labels)
         return value if value is not None else 0.0
+
+
+@pytest.fixture(scope="session")
+def authority() -> trustme.CA:
+    """Signs the certificates of encrypted servers."""
+    return trustme.CA()
+
+
+@pytest.fixture
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    """Trusts their certificates."""
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+async def refusal(address: str, **options: Any) -> Response:
+    """The answer to a WebSocket that is refused; `options` are those of `connect`."""
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(address, **options)
+    return refused.value.response
 
 
 class NoMemory:

@@ -11,9 +11,8 @@ import httpx
 import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus
 
-from tests.app.conftest import Running, Serve
+from tests.app.conftest import Running, Serve, refusal
 from tests.app.dialects.twilio.test_endpoint import call, hear_all, messages, slowly, subscriber, texts
 from tests.app.publish.serving_rooms import listener as reader
 from tests.app.publish.serving_rooms import speaker
@@ -48,15 +47,12 @@ def keys_file(tmp_path: Path) -> str:
 
 
 async def post(server: Running, path: str, body: dict[str, Any], key: str = "k") -> httpx.Response:
-    async with httpx.AsyncClient() as client:
-        return await client.post(f"{server.http}{path}", headers={"Authorization": f"Bearer {key}"}, json=body)
+    return await server.post(path, headers={"Authorization": f"Bearer {key}"}, json=body)
 
 
-async def refusal(address: str, headers: dict[str, str]) -> tuple[int, str | None, str]:
+async def refused(address: str, headers: dict[str, str]) -> tuple[int, str | None, str]:
     """The status, `retry-after` and the text with which a WebSocket is refused."""
-    with pytest.raises(InvalidStatus) as raised:
-        await connect(address, additional_headers=headers)
-    response = raised.value.response
+    response = await refusal(address, additional_headers=headers)
     return response.status_code, response.headers.get("retry-after"), (response.body or b"").decode()
 
 
@@ -136,7 +132,7 @@ async def test_limits_of_a_key_hold_over_all_gateways(serve: Serve, redis: Redis
     async with connect(one.stream, additional_headers=KEY) as socket:
         await started(socket)
         for path in ("v1/stream", "v1/realtime?intent=transcription", "v1/listen", "v1/twilio/k"):
-            status, retry_after, body = await refusal(f"ws://{other.address}/{path}", KEY)
+            status, retry_after, body = await refused(f"ws://{other.address}/{path}", KEY)
             assert (status, retry_after) == (429, "5")
             assert "the key team has 1 of 1 sessions open" in body
         async with connect(f"ws://{other.address}/", additional_headers=KEY) as waiting:
@@ -146,7 +142,7 @@ async def test_limits_of_a_key_hold_over_all_gateways(serve: Serve, redis: Redis
             assert await hear_all(second) == []
             assert (second.close_code, second.close_reason) == (1013, "session_limit")
         secret = (await post(other, "/v1/realtime/client_secrets", {})).json()["value"]
-        assert (await refusal(other.stream, {"Authorization": f"Bearer {secret}"}))[0] == 429
+        assert (await refused(other.stream, {"Authorization": f"Bearer {secret}"}))[0] == 429
     assert other.metric("tutti_refused_total", reason="key_limit") == 7
 
 
@@ -159,12 +155,11 @@ async def test_minutes_of_a_key_hold_over_all_gateways(serve: Serve, redis: Redi
         assert await finished(socket) == said(range(1, 6))
     one.server.stop()
     await one.task
-    status, retry_after, body = await refusal(other.stream, key)
+    status, retry_after, body = await refused(other.stream, key)
     assert status == 429 and retry_after and int(retry_after) > 1
     assert "quota_exceeded" in body
-    async with httpx.AsyncClient() as client:
-        for path in ("/v1/listen", "/v1/audio/transcriptions"):
-            assert (await client.post(f"{other.http}{path}", headers=key)).status_code == 429
+    for path in ("/v1/listen", "/v1/audio/transcriptions"):
+        assert (await other.post(path, headers=key)).status_code == 429
 
 
 async def test_a_withdrawn_secret_is_refused_at_all_gateways(serve: Serve, redis: RedisServer) -> None:
@@ -179,7 +174,7 @@ async def test_a_withdrawn_secret_is_refused_at_all_gateways(serve: Serve, redis
         assert (answer.status_code, answer.json()) == (200, {"withdrawn": True, "expires_at": secret["expires_at"]})
         for server in (one, other):
             for path in ("v1/stream", "v1/realtime?intent=transcription", "v1/listen"):
-                assert (await refusal(f"ws://{server.address}/{path}", headers))[0] == 401
+                assert (await refused(f"ws://{server.address}/{path}", headers))[0] == 401
         await socket.send(pcm(speech([1, 2])))
         assert await finished(socket) == said([1, 2])
 
@@ -222,12 +217,11 @@ async def test_sessions_go_on_without_redis(serve: Serve, redis: RedisServer, ke
             await started(new)
             await new.send(pcm(speech([6])))
             assert await finished(new) == said([6])
-        status, retry_after, body = await refusal(f"ws://{other.address}/v1/calls/CA2", KEY)
+        status, retry_after, body = await refused(f"ws://{other.address}/v1/calls/CA2", KEY)
         assert (status, retry_after) == (503, "5") and "Redis cannot be reached" in body
         answer = await post(other, *withdrawal, "free")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-        async with httpx.AsyncClient() as client:
-            ready = await client.get(f"{other.http}/readyz")
+        ready = await other.get("/readyz")
         assert ready.status_code == 200 and "without Redis" in ready.text
         assert other.metric("tutti_redis_away") == 1 and other.metric("tutti_redis_losses_total") == 1
         redis.start()

@@ -5,7 +5,6 @@ import logging
 from datetime import datetime
 from typing import Any
 
-import httpx
 import pytest
 from websockets.asyncio.client import connect
 
@@ -70,8 +69,7 @@ async def test_lines_of_a_server_have_the_ids_of_their_requests(
         await socket.recv()
         await socket.send('{"type": "stop"}')
         await socket.wait_closed()
-    async with httpx.AsyncClient() as client:
-        refused = await client.post(f"{server.http}/v1/audio/transcriptions")
+    refused = await server.post("/v1/audio/transcriptions")
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     of_session = [line for line in lines if "session_id" in line]
     assert of_session and {line["request_id"] for line in of_session} == {opened}

@@ -39,14 +39,13 @@ async def test_a_server_whose_engine_dies_ends_with_the_reason(monkeypatch: pyte
             yield engine
 
     monkeypatch.setattr(processes, "start_engine", start)
-    async with asyncio.timeout(20):
-        serving = asyncio.create_task(processes.serve(Settings(port=0)))
-        engine = await started
-        runner.faults["step"] = fault
-        with pytest.raises(EngineFailed):
-            await collect(engine, Window(samples=np.zeros(16_000, np.float32), session="s"))
-        with pytest.raises(EngineFailed, match="the engine has died: RuntimeError") as raised:
-            await serving
+    serving = asyncio.create_task(processes.serve(Settings(port=0)))
+    engine = await started
+    runner.faults["step"] = fault
+    with pytest.raises(EngineFailed):
+        await collect(engine, Window(samples=np.zeros(16_000, np.float32), session="s"))
+    with pytest.raises(EngineFailed, match="the engine has died: RuntimeError") as raised:
+        await serving
     assert raised.value.__cause__ is fault
 
 
@@ -60,13 +59,12 @@ async def test_a_server_gives_memory_back_while_it_serves(monkeypatch: pytest.Mo
     monkeypatch.setattr(processes, "return_memory", return_memory)
     runner = FakeRunner(read_checkpoint(SMALL_MODEL), lambda _: repeat(0))
     monkeypatch.setattr(processes, "start_engine", lambda *_: start_engine(runner))
-    async with asyncio.timeout(20):
-        serving = asyncio.create_task(processes.serve(Settings(port=0)))
-        admission, give_back = await given
-        assert admission.all_finished.is_set() and give_back is return_freed_memory
-        serving.cancel()
-        with suppress(asyncio.CancelledError):
-            await serving
+    serving = asyncio.create_task(processes.serve(Settings(port=0)))
+    admission, give_back = await given
+    assert admission.all_finished.is_set() and give_back is return_freed_memory
+    serving.cancel()
+    with suppress(asyncio.CancelledError):
+        await serving
 
 
 def test_an_engine_process_keeps_to_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,16 +91,15 @@ async def run(
     on_progress: Callable[[float], None] | None = None,
 ) -> None:
     config = SessionConfig(make_detector=detector)
-    async with asyncio.timeout(60):
-        await transcribe(
-            transcriber,
-            audio,
-            on_event,
-            session_id="file_test",
-            config=config,
-            options=options,
-            on_progress=on_progress,
-        )
+    await transcribe(
+        transcriber,
+        audio,
+        on_event,
+        session_id="file_test",
+        config=config,
+        options=options,
+        on_progress=on_progress,
+    )
 
 
 def conversation(n_turns: int, pause_s: float = 1.0) -> tuple[list[int], Samples]:

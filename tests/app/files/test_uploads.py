@@ -27,10 +27,9 @@ SMALL, LARGE = wav(TALK[::2], 8_000), wav(silence(60.0))
 
 
 async def post(server: Running, path: str, content: bytes) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=server.http, timeout=60) as client:
-        if path == ENDPOINTS[0]:
-            return await client.post(path, files={"file": ("talk.wav", content)})
-        return await client.post(path, content=content, headers={"content-type": "audio/wav"})
+    if path == ENDPOINTS[0]:
+        return await server.post(path, files={"file": ("talk.wav", content)})
+    return await server.post(path, content=content, headers={"content-type": "audio/wav"})
 
 
 @pytest.mark.parametrize(

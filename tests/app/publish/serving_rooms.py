@@ -86,15 +86,10 @@ async def listener(server: Running, name: str, **options: Any) -> AsyncIterator[
         yield Listener(response)
 
 
-async def get(server: Running, path: str, **options: Any) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=20) as client:
-        return await client.get(f"{server.http}{path}", **options)
-
-
 async def eventually(server: Running, path: str, status: int) -> httpx.Response:
     """The response as soon as it has this status: the log of a room is read a moment after an event."""
     while True:
-        response = await get(server, path)
+        response = await server.get(path)
         if response.status_code == status:
             return response
         await asyncio.sleep(0.01)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from tests.app.conftest import Serve
-from tests.app.publish.serving_rooms import eventually, get, listener, metric_becomes, say, speaker, until
+from tests.app.publish.serving_rooms import eventually, listener, metric_becomes, say, speaker, until
 from tests.fakes import MODEL, FakeTranscriber, pcm, said, speech
 from tutti_server.app.service.shared_state import SharedState
 
@@ -42,7 +42,7 @@ async def test_readers_see_what_the_speaker_says_and_latecomers_what_was_said(se
                 assert 1000 <= early.retry_ms <= 5000
                 last_id = early.reader.last_id
     assert server.metric("tutti_rooms") == 0
-    response = await get(server, f"{room['path']}/events", headers={"Last-Event-ID": last_id})
+    response = await server.get(f"{room['path']}/events", headers={"Last-Event-ID": last_id})
     assert response.status_code == 204
     async with listener(server, room["name"]) as after:
         assert (await after.until("room"))["live"] is False
@@ -185,21 +185,21 @@ async def test_players_get_subtitles(serve: Serve, monkeypatch: pytest.MonkeyPat
     assert listed.headers["access-control-allow-origin"] == "*"
     addresses = re.findall(r"^choir-7/\d+\.vtt\?mpegts=9$", listed.text, re.MULTILINE)
     segments = [
-        await get(server, f"/captions/{each}", headers={"Origin": "https://other.example"}) for each in addresses
+        await server.get(f"/captions/{each}", headers={"Origin": "https://other.example"}) for each in addresses
     ]
     assert said([1, 2]) in "".join(each.text for each in segments)
     assert all(each.text.startswith("WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:9,LOCAL:00:00:00.000\n\n") for each in segments)
-    whole = await get(server, "/captions/choir-7.vtt")
+    whole = await server.get("/captions/choir-7.vtt")
     assert (whole.text.count(said([1, 2])), whole.headers["content-type"]) == (1, "text/vtt; charset=utf-8")
-    assert (await get(server, "/captions/choir-7.vtt?language=&mpegts=")).text == whole.text
-    assert (await get(server, "/captions/choir-7.vtt?language=de")).text == "WEBVTT\n\n"
+    assert (await server.get("/captions/choir-7.vtt?language=&mpegts=")).text == whole.text
+    assert (await server.get("/captions/choir-7.vtt?language=de")).text == "WEBVTT\n\n"
     for path, status in (
         ("/captions/choir-7/900.vtt", 404),
         ("/captions/choir-7.vtt?language=/", 400),
         ("/captions/choir-7.vtt?language=klingon", 400),
         ("/captions/choir-7.m3u8?mpegts=-1", 400),
     ):
-        assert (await get(server, path)).status_code == status
+        assert (await server.get(path)).status_code == status
 
 
 async def test_players_name_the_language_of_a_translation_in_any_usual_spelling(serve: Serve) -> None:
@@ -211,19 +211,19 @@ async def test_players_name_the_language_of_a_translation_in_any_usual_spelling(
         await say(socket, [1])
         text = (await reader.until("translation"))["text"].strip()
         for language in ("en", "EN", "en-US", "english"):
-            assert text in (await get(server, f"/captions/choir-7.vtt?language={language}")).text, language
+            assert text in (await server.get(f"/captions/choir-7.vtt?language={language}")).text, language
 
 
 async def test_an_unknown_room_is_not_found(serve: Serve) -> None:
     """People get the page of a room, which waits for the speaker."""
     server = await serve()
     for path in ("", "/events", ".vtt", ".m3u8", "/0.vtt"):
-        response = await get(server, f"/captions/choir-7{path}", headers={"Origin": "https://other.example"})
+        response = await server.get(f"/captions/choir-7{path}", headers={"Origin": "https://other.example"})
         assert response.status_code == 404
         assert ("<tutti-captions" in response.text) == (not path)
-    assert (await get(server, "/captions/choir-7/events")).json()["error"]["code"] == "unknown_room"
+    assert (await server.get("/captions/choir-7/events")).json()["error"]["code"] == "unknown_room"
     async with speaker(server, {"name": "choir-7"}):
-        assert "room" in (await get(server, "/captions/choir-7")).text
+        assert "room" in (await server.get("/captions/choir-7")).text
 
 
 async def test_rooms_need_the_right(serve: Serve, tmp_path: Path) -> None:
@@ -247,17 +247,17 @@ async def test_rooms_need_the_right(serve: Serve, tmp_path: Path) -> None:
 @pytest.mark.parametrize("values", [{"max_room_readers": 0}, {"shared": SharedState(n_gateways=2)}])
 async def test_a_server_may_have_no_rooms(serve: Serve, values: dict[str, Any]) -> None:
     server = await serve(**values)
-    assert (await get(server, "/page/model")).json()["rooms"] is False
+    assert (await server.get("/page/model")).json()["rooms"] is False
     async with speaker(server) as (_, answer):
         assert (answer["code"], answer["fatal"]) == ("no_rooms", True)
-    assert (await get(server, "/captions/choir-7/events")).status_code == (501 if "shared" in values else 404)
+    assert (await server.get("/captions/choir-7/events")).status_code == (501 if "shared" in values else 404)
 
 
 async def test_the_number_of_readers_is_limited(serve: Serve) -> None:
     server = await serve(max_room_readers=1)
     async with speaker(server, {"name": "choir-7"}), listener(server, "choir-7") as reader:
         await reader.until("room")
-        response = await get(server, "/captions/choir-7/events")
+        response = await server.get("/captions/choir-7/events")
         assert (response.status_code, response.headers["retry-after"]) == (503, "5")
     await eventually(server, "/captions/choir-7.vtt", 200)
     assert server.metric("tutti_room_refused_total", reason="readers") == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.app.conftest import Serve
-from tests.app.publish.serving_rooms import eventually, get, listener, say, speaker, until
+from tests.app.publish.serving_rooms import eventually, listener, say, speaker, until
 from tests.fakes import pcm, said, speech
 from tests.redis_server import RedisServer, redis_server
 from tutti_server.app.service.shared_state import SharedState
@@ -49,7 +49,7 @@ async def test_readers_at_any_gateway_see_a_speaker_move_to_another_one(serve: S
                         await each.rest()
                         assert each.reader.text(0) == said([1]) + said([2, 3])
     assert here.reader.last_id == there.reader.last_id == newcomer.reader.last_id
-    assert said([2, 3]) in (await get(late, "/captions/moving.vtt")).text
+    assert said([2, 3]) in (await late.get("/captions/moving.vtt")).text
 
 
 async def test_a_room_outlives_the_gateways_that_it_was_at(serve: Serve, redis: RedisServer) -> None:
@@ -137,7 +137,7 @@ async def test_a_room_that_cannot_be_read_is_unknown(serve: Serve, redis: RedisS
         await store._call("DEL", "tutti:value:room-name:broken")
         await store._call(*write)
         for path in ("", "/events", ".vtt", ".m3u8", "/0.vtt"):
-            assert (await get(server, f"/captions/broken{path}")).status_code == 404
+            assert (await server.get(f"/captions/broken{path}")).status_code == 404
         assert server.metric("tutti_redis_unreadable_total") == 5
         async with speaker(server, {"name": "broken"}) as (_, refused):
             assert refused["code"] == "room_taken"

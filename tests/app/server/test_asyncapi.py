@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx
 import jsonschema_rs
 import pytest
 
@@ -87,8 +86,7 @@ def test_most_wrong_values_of_start_are_outside_the_description() -> None:
 
 async def test_the_document_names_the_server_and_needs_no_key(serve: Serve) -> None:
     server = await serve(api_keys="k")
-    async with httpx.AsyncClient() as client:
-        document = (await client.get(f"{server.http}/asyncapi.json")).json()
+    document = (await server.get("/asyncapi.json")).json()
     this = document.pop("servers")["this"]
     needed = [{"$ref": "#/components/securitySchemes/key"}]
     assert (this["host"], this["protocol"], this["security"]) == (server.address, "ws", needed)

@@ -9,7 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
 
-from tests.app.conftest import Running, Serve
+from tests.app.conftest import Running, Serve, refusal
 from tutti_server.app.server.answer_headers import PAGE_POLICY
 from tutti_server.app.server.guard import MAX_LOGGED
 
@@ -22,8 +22,7 @@ EVIL = "https://evil.example"
 
 
 async def post(server: Running, path: str = "/v1/realtime/client_secrets", **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient() as client:
-        return await client.post(server.http + path, headers=headers)
+    return await server.post(path, headers=headers)
 
 
 async def upgrade(server: Running, path: str = "/v1/stream", **options: Any) -> int:
@@ -76,8 +75,7 @@ async def test_no_page_makes_its_name_point_here(serve: Serve, host: str) -> Non
     """Its origin is its own host then, so that only the host tells it apart."""
     server = await serve()
     for path in ("/", "/metrics"):
-        async with httpx.AsyncClient() as client:
-            response = await client.get(server.http + path, headers={"host": host, "origin": f"http://{host}"})
+        response = await server.get(path, headers={"host": host, "origin": f"http://{host}"})
         assert (response.status_code, response.json()["error"]["code"]) == (403, "host_not_allowed")
 
 
@@ -111,15 +109,11 @@ async def test_a_key_replaces_the_check(serve: Serve) -> None:
 async def test_every_answer_tells_browsers_what_it_may_do(serve: Serve) -> None:
     """The pages, by every address that they have, their files, data, errors, and refused upgrades."""
     server = await serve(api_keys="k")
-    async with httpx.AsyncClient() as client:
-        pages = ("/", "/calls", "/captions/abc", *(f"/static/{name}.html" for name in ("index", "calls", "room")))
-        others = ("/static/captions.js", "/service-worker.js", "/healthz", "/nowhere")
-        answers = [await client.get(server.http + path) for path in (*pages, *others)]
-        answers.append(await client.post(server.http + "/v1/listen"))
-    headers = [each.headers for each in answers]
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(server.stream)
-    for each in (*headers, refused.value.response.headers):
+    pages = ("/", "/calls", "/captions/abc", *(f"/static/{name}.html" for name in ("index", "calls", "room")))
+    others = ("/static/captions.js", "/service-worker.js", "/healthz", "/nowhere")
+    answers = [await server.get(path) for path in (*pages, *others)]
+    answers.append(await server.post("/v1/listen"))
+    for each in (*(answer.headers for answer in answers), (await refusal(server.stream)).headers):
         assert each["x-content-type-options"] == "nosniff"
         assert each["content-security-policy"] == PAGE_POLICY
 

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 from click.testing import CliRunner
 from websockets.asyncio.client import connect
@@ -127,9 +126,8 @@ def bare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_plugin_of_another_package_has_routes_settings_a_port_and_a_life(folder: Path, serve: Serve) -> None:
     install(folder, PLUGIN)
     server = await serve(greeting="good day")
-    async with httpx.AsyncClient(base_url=server.http) as http:
-        assert (await http.get("/greet")).text == f"good day, {server.transcriber.info.name}"
-        assert "greet" in json.dumps((await http.get("/openapi.json")).json()["paths"]["/greet"])
+    assert (await server.get("/greet")).text == f"good day, {server.transcriber.info.name}"
+    assert "greet" in json.dumps((await server.get("/openapi.json")).json()["paths"]["/greet"])
     greeter = sys.modules["greeter"].Greeter
     reader, writer = await asyncio.open_connection("127.0.0.1", greeter.port)
     assert await reader.read() == b"good day"
@@ -144,8 +142,7 @@ async def test_the_plugin_of_the_documentation_works(folder: Path, serve: Serve)
     (code,) = re.findall(r"```python\n# tutti_greeter\.py\n(.*?)```", page, re.DOTALL)
     install(folder, code)
     server = await serve()
-    async with httpx.AsyncClient(base_url=server.http) as http:
-        assert (await http.get("/greet")).text == "hello"
+    assert (await server.get("/greet")).text == "hello"
 
 
 def test_its_settings_are_flags_and_variables_and_its_commands_those_of_tutti(folder: Path) -> None:
@@ -169,20 +166,19 @@ async def test_a_server_without_plugins_serves_all_else(bare: None, serve: Serve
         await client.send(json.dumps({"type": "stop"}))
         texts = [message.get("text") for message in [json.loads(each) async for each in client]]
     assert said([1]) in texts
-    async with httpx.AsyncClient(base_url=server.http) as http:
-        for carrier in ("audiohook", "vonage"):
-            # As for every other path that nobody serves.
-            with pytest.raises(InvalidStatus, match="404"):
-                await connect(f"ws://{server.address}/v1/{carrier}")
-            assert (await http.get(f"/v1/{carrier}")).status_code == 404
-        paths = (await http.get("/openapi.json")).json()["paths"]
-        for path in ("/v1/audiosocket/calls", "/v1/jobs", "/v1/usage"):
-            assert (await http.post(path)).status_code == 404 and path not in paths
-        # Its own sessions, and nothing of jobs and of keys of a database.
-        metrics = (await http.get("/metrics")).text
-        assert "tutti_sessions_open" in metrics and "tutti_job" not in metrics and "tutti_key" not in metrics
-        refused = await http.post("/v1/listen?callback=https://example.org/", content=b"x")
-        assert refused.status_code == 400 and "this server takes in no jobs" in refused.json()["err_msg"]
+    for carrier in ("audiohook", "vonage"):
+        # As for every other path that nobody serves.
+        with pytest.raises(InvalidStatus, match="404"):
+            await connect(f"ws://{server.address}/v1/{carrier}")
+        assert (await server.get(f"/v1/{carrier}")).status_code == 404
+    paths = (await server.get("/openapi.json")).json()["paths"]
+    for path in ("/v1/audiosocket/calls", "/v1/jobs", "/v1/usage"):
+        assert (await server.post(path)).status_code == 404 and path not in paths
+    # Its own sessions, and nothing of jobs and of keys of a database.
+    metrics = (await server.get("/metrics")).text
+    assert "tutti_sessions_open" in metrics and "tutti_job" not in metrics and "tutti_key" not in metrics
+    refused = await server.post("/v1/listen?callback=https://example.org/", content=b"x")
+    assert refused.status_code == 400 and "this server takes in no jobs" in refused.json()["err_msg"]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from benchmarks.server import free_port
-from tests.app.conftest import Running, Serve
+from tests.app.conftest import Running, Serve, refusal
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.dialects.openai.test_realtime_endpoint import UPDATE, append, opened, told
 from tests.app.dialects.twilio.test_endpoint import call, hear_all, subscriber
+from tests.app.server.test_http_protocols import started
 from tests.app.service.test_models import Shelf
 from tests.fakes import pcm, said, silence, speech
 from tests.plugins.wyoming.test_wyoming import wyoming
@@ -32,14 +33,13 @@ async def serving(serve: Serve, shelf: Shelf, **values: Any) -> Running:
 
 
 async def posted(server: Running, path: str = "/v1/audio/transcriptions", **fields: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=server.http) as client:
-        return await client.post(path, files={"file": ("talk.wav", RECORDING)}, data=fields)
+    return await server.post(path, files={"file": ("talk.wav", RECORDING)}, data=fields)
 
 
 async def native(server: Running, **start: Any) -> list[dict[str, Any]]:
     """The messages of a session that has said one utterance."""
     messages = []
-    async with asyncio.timeout(10), connect(server.stream, subprotocols=[Subprotocol("tutti.v1")]) as socket:
+    async with connect(server.stream, subprotocols=[Subprotocol("tutti.v1")]) as socket:
         await socket.send(json.dumps({"type": "start", "audio": {"encoding": "pcm_f32le"}, **start}))
         await socket.send(pcm(TALK))
         await socket.send(json.dumps({"type": "stop"}))
@@ -61,8 +61,7 @@ async def test_a_file_is_transcribed_by_the_model_of_its_form(serve: Serve) -> N
     answer = await posted(server, model="other")
     assert answer.status_code == 404 and UNKNOWN in answer.json()["error"]["message"]
     assert answer.json()["error"]["code"] == "model_not_found"
-    async with asyncio.timeout(10):
-        await shelf.ended.wait()
+    await shelf.ended.wait()
     assert (await posted(server, model="large")).headers["x-tutti-model"] == "large" and shelf.n_loads == 2
 
 
@@ -81,17 +80,16 @@ async def test_a_file_whose_model_has_no_room_is_refused_for_now(serve: Serve) -
 
 async def test_the_list_has_all_models_and_says_which_is_the_default(serve: Serve) -> None:
     server = await serving(serve, Shelf())
-    async with httpx.AsyncClient(base_url=server.http) as client:
-        listed = (await client.get("/v1/models")).json()["data"]
-        assert [(each["id"], each["root"], each["is_default"]) for each in listed] == [
-            ("fake", "fake", True),
-            ("whisper-1", "fake", True),
-            ("large", "large", False),
-            ("big", "large", False),
-        ]
-        assert (await client.get("/v1/models/big")).json() == listed[-1]
-        assert (await client.get("/page/model")).json()["models"] == ["fake", "large"]
-        assert (await client.get("/readyz")).text == "ready\n"
+    listed = (await server.get("/v1/models")).json()["data"]
+    assert [(each["id"], each["root"], each["is_default"]) for each in listed] == [
+        ("fake", "fake", True),
+        ("whisper-1", "fake", True),
+        ("large", "large", False),
+        ("big", "large", False),
+    ]
+    assert (await server.get("/v1/models/big")).json() == listed[-1]
+    assert (await server.get("/page/model")).json()["models"] == ["fake", "large"]
+    assert (await server.get("/readyz")).text == "ready\n"
 
 
 async def test_a_native_session_names_its_model(serve: Serve) -> None:
@@ -127,9 +125,7 @@ async def test_a_session_for_whose_model_there_is_no_time_is_refused(serve: Serv
     """The first session is admitted on any server. The second one is slow by its model, which only now is known."""
     shelf = Shelf(speed_s=5.0)
     server = await serving(serve, shelf)
-    async with asyncio.timeout(10), connect(server.stream, subprotocols=[Subprotocol("tutti.v1")]) as socket:
-        await socket.send(json.dumps({"type": "start"}))
-        assert json.loads(await socket.recv())["type"] == "started"
+    async with started(server.stream):
         messages = await native(server, model="large")
         assert messages[-1]["code"] == "overloaded" and "the engine has no time" in messages[-1]["message"]
         assert (await native(server))[0]["type"] == "started"
@@ -140,18 +136,19 @@ async def test_a_session_that_names_no_model_counts_for_the_first(serve: Serve) 
     server = await serving(serve, Shelf(speed_s=0.4))
     models = server.service.models
     first_s = server.transcriber.stats().utterance_encode_s
-    async with asyncio.timeout(10), connect(server.stream, subprotocols=[Subprotocol("tutti.v1")]) as socket:
-        await socket.send(json.dumps({"type": "start"}))
-        assert json.loads(await socket.recv())["type"] == "started"
+    async with started(server.stream):
         lease = await models.take("large")
         assert models.stats().utterance_encode_s == pytest.approx((first_s + 0.4) / 2)
         lease.release()
 
 
+def listen(server: Running, model: str) -> str:
+    return f"ws://{server.address}/v1/listen?encoding=linear32&sample_rate=16000&model={model}"
+
+
 async def deepgram(server: Running, model: str) -> dict[str, Any]:
     """The last result of a stream."""
-    url = f"ws://{server.address}/v1/listen?encoding=linear32&sample_rate=16000&model={model}"
-    async with asyncio.timeout(10), connect(url) as socket:
+    async with connect(listen(server, model)) as socket:
         await socket.send(pcm(TALK))
         await socket.send(json.dumps({"type": "CloseStream"}))
         results = [json.loads(message) async for message in socket]
@@ -160,24 +157,21 @@ async def deepgram(server: Running, model: str) -> dict[str, Any]:
 
 async def test_deepgrams_clients_choose_in_the_url(serve: Serve) -> None:
     server = await serving(serve, Shelf())
-    async with httpx.AsyncClient(base_url=server.http) as client:
-        for name, answers in (("nova-3", "fake"), ("large", "large")):
-            result = await deepgram(server, name)
-            assert result["metadata"]["model_info"]["name"] == answers
-            assert result["channel"]["alternatives"][0]["transcript"] == said([1, 2, 3])
-            answer = (await client.post(f"/v1/listen?model={name}", content=RECORDING)).json()
-            assert [each["name"] for each in answer["metadata"]["model_info"].values()] == [answers]
-        refused = await client.post("/v1/listen?model=other", content=RECORDING)
-        assert refused.status_code == 400 and UNKNOWN in refused.json()["err_msg"]
-    with pytest.raises(InvalidStatus) as caught:
-        await deepgram(server, "other")
-    assert caught.value.response.status_code == 400 and UNKNOWN in bytes(caught.value.response.body).decode()
+    for name, answers in (("nova-3", "fake"), ("large", "large")):
+        result = await deepgram(server, name)
+        assert result["metadata"]["model_info"]["name"] == answers
+        assert result["channel"]["alternatives"][0]["transcript"] == said([1, 2, 3])
+        answer = (await server.post(f"/v1/listen?model={name}", content=RECORDING)).json()
+        assert [each["name"] for each in answer["metadata"]["model_info"].values()] == [answers]
+    refused = await server.post("/v1/listen?model=other", content=RECORDING)
+    assert refused.status_code == 400 and UNKNOWN in refused.json()["err_msg"]
+    answer = await refusal(listen(server, "other"))
+    assert answer.status_code == 400 and UNKNOWN in bytes(answer.body).decode()
 
 
 async def test_a_deepgram_client_is_told_why_its_model_cannot_be_had(serve: Serve) -> None:
     server = await serving(serve, Shelf(needed_bytes=1))
-    url = f"ws://{server.address}/v1/listen?encoding=linear32&sample_rate=16000&model=large"
-    async with asyncio.timeout(10), connect(url) as socket:
+    async with connect(listen(server, "large")) as socket:
         with pytest.raises(ConnectionClosed):
             while True:
                 last = json.loads(await socket.recv())
@@ -233,7 +227,7 @@ async def test_realtime_clients_choose_in_the_url_or_an_update(serve: Serve, is_
 async def whisperlive(server: Running, model: str) -> list[dict[str, Any]]:
     """The messages up to the readiness or an error."""
     messages: list[dict[str, Any]] = []
-    async with asyncio.timeout(10), connect(f"ws://{server.address}/") as socket:
+    async with connect(f"ws://{server.address}/") as socket:
         await socket.send(json.dumps({"uid": "u", "language": "en", "task": "transcribe", "model": model}))
         while not messages or messages[-1].get("message") != "SERVER_READY":
             messages.append(json.loads(await socket.recv()))
@@ -288,6 +282,5 @@ async def test_wyomings_clients_choose_with_transcribe(serve: Serve) -> None:
 async def test_each_model_has_its_counters(serve: Serve) -> None:
     server = await serving(serve, Shelf())
     await native(server, model="large")
-    async with httpx.AsyncClient(base_url=server.http) as client:
-        page = (await client.get("/metrics")).text
+    page = (await server.get("/metrics")).text
     assert 'tutti_engine_up{engine="fake"} 1.0' in page and 'tutti_engine_up{engine="large"} 1.0' in page
