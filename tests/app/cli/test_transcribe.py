@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -67,17 +67,25 @@ def texts(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir() if len(path.name) > 1}
 
 
-async def run(transcriber: FakeTranscriber, ready: list[Input], each: Job) -> int:
-    async with asyncio.timeout(60):
-        return await transcribe_all(transcriber, ready, each)
+Transcribed = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
-async def test_only_the_text_is_printed_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def transcribed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Transcribed:
+    """Does a job for recordings with these contents. Returns the exit status, the output and the errors."""
+
+    async def transcribe(each: Job, *contents: bytes) -> tuple[int, str, str]:
+        status = await transcribe_all(BusyTranscriber(), inputs(tmp_path, *contents), each)
+        return status, *capsys.readouterr()
+
+    return transcribe
+
+
+async def test_only_the_text_is_printed_without_a_terminal(transcribed: Transcribed) -> None:
     """Each utterance has a line."""
-    assert await run(BusyTranscriber(), inputs(tmp_path, wav(SAMPLES)), job()) == 0
-    out, err = capsys.readouterr()
+    status, out, err = await transcribed(job(), wav(SAMPLES))
     assert len(out.splitlines()) >= 4
-    assert (" ".join(out.splitlines()), err) == (said(WORDS), "")
+    assert (status, " ".join(out.splitlines()), err) == (0, said(WORDS), "")
 
 
 async def test_a_terminal_shows_progress_and_speed(
@@ -88,7 +96,7 @@ async def test_a_terminal_shows_progress_and_speed(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(sys, "stderr", terminal)
-    await run(BusyTranscriber(), inputs(tmp_path, wav(SAMPLES)), job("segments"))
+    await transcribe_all(BusyTranscriber(), inputs(tmp_path, wav(SAMPLES)), job("segments"))
     shown = terminal.getvalue()
     assert "Transcribing" in shown
     first, *_, last = shown.splitlines()
@@ -100,16 +108,12 @@ async def test_a_terminal_shows_progress_and_speed(
     assert "w7" not in shown
 
 
-async def test_a_file_that_is_shorter_than_its_header_says_is_reported(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+async def test_a_file_that_is_shorter_than_its_header_says_is_reported(transcribed: Transcribed) -> None:
     """Its text is printed as well."""
     content = encode("mp3", "libmp3lame", 16_000, SAMPLES)
-    await run(BusyTranscriber(), inputs(tmp_path, content), job())
-    assert capsys.readouterr().err == ""
-    assert await run(BusyTranscriber(), inputs(tmp_path, content[: len(content) // 2]), job("json")) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out)["audio_s"] == pytest.approx(16.2, abs=1.0)
+    assert (await transcribed(job(), content))[2] == ""
+    status, out, err = await transcribed(job("json"), content[: len(content) // 2])
+    assert status == 0 and json.loads(out)["audio_s"] == pytest.approx(16.2, abs=1.0)
     assert err.startswith("a: expected 32.") and "is it cut off?" in err
 
 
@@ -127,7 +131,10 @@ async def test_an_empty_recording_is_one_line(
         return
     with path.open("rb") as file:
         monkeypatch.setattr(sys, "stdin", file)
-        assert await run(FakeTranscriber(), [Input(Recording("-", None, Path("stdin")), None, None)], job()) == 1
+        assert (
+            await transcribe_all(FakeTranscriber(), [Input(Recording("-", None, Path("stdin")), None, None)], job())
+            == 1
+        )
     assert capfd.readouterr().err == "Error: -: expected audio, got an empty file\n"
 
 
@@ -150,65 +157,55 @@ async def test_each_track_is_a_recording_of_its_own(capsys: pytest.CaptureFixtur
         assert outputs == [tmp_path / "film.track-0.txt", tmp_path / "film.track-1.txt"]
         ready, unreadable = prepare(found, outputs)
         assert unreadable == []
-        assert await run(BusyTranscriber(), ready, job()) == 0
+        assert await transcribe_all(BusyTranscriber(), ready, job()) == 0
         texts = [output.read_text() for output in outputs if output]
         assert (texts[0], " ".join(texts[1].split())) == ("", said(WORDS))
     assert capsys.readouterr().err == ""
 
 
-async def test_a_track_is_chosen_or_the_others_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+async def test_a_track_is_chosen_or_the_others_are_named(transcribed: Transcribed, tmp_path: Path) -> None:
     tracks = [Track(samples=silence(3.0), language="eng"), Track(samples=SAMPLES, language="fre")]
     content = made_file("matroska", "pcm_s16le", 16_000, tracks)
-    await run(BusyTranscriber(), inputs(tmp_path, content), job())
-    assert capsys.readouterr().err.endswith("0 (eng) is transcribed, and not 1 (fre)\n")
-    await run(BusyTranscriber(), inputs(tmp_path, content), replace(job(), track="fr"))
-    out, err = capsys.readouterr()
+    assert (await transcribed(job(), content))[2].endswith("0 (eng) is transcribed, and not 1 (fre)\n")
+    _, out, err = await transcribed(replace(job(), track="fr"), content)
     assert (" ".join(out.splitlines()), err) == (said(WORDS), "")
     assert prepare(recordings(tmp_path, content), [None], "2")[1] == [
         "a: track: expected one of 0 (eng), 1 (fre), got '2'"
     ]
 
 
-async def test_times_are_those_of_the_file_and_lost_audio_is_named(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+async def test_times_are_those_of_the_file_and_lost_audio_is_named(transcribed: Transcribed) -> None:
     """The track begins 10 s in; a stretch of the file is damaged."""
     track = Track(samples=SAMPLES, offset_s=10.0)
     content = damaged(made_file("matroska", "pcm_s16le", 16_000, [track]), 0.5, 0.1)
-    assert await run(BusyTranscriber(), inputs(tmp_path, content), job("json")) == 0
-    out, err = capsys.readouterr()
+    status, out, err = await transcribed(job("json"), content)
     told = json.loads(out)
     assert err.startswith("a: expected whole audio, got damaged data from ") and len(err.splitlines()) == 1
     assert told["audio_s"] == pytest.approx(len(SAMPLES) / 16_000 + 10.0, abs=0.1)
-    assert told["segments"][0]["start_s"] >= 10.0
+    assert status == 0 and told["segments"][0]["start_s"] >= 10.0
     assert [each["code"] for each in told["warnings"]] == ["lost_audio"]
     assert len(told["uncovered"]) == 1
 
 
-async def test_a_film_with_silent_credits_is_not_cut_off(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+async def test_a_film_with_silent_credits_is_not_cut_off(transcribed: Transcribed) -> None:
     sound = Track(samples=np.zeros(5 * 16_000, np.float32))
     content = made_file("mp4", "aac", 16_000, [sound], picture_s=30)
-    assert await run(BusyTranscriber(), inputs(tmp_path, content), job()) == 0
-    assert capsys.readouterr() == ("", "")
+    assert await transcribed(job(), content) == (0, "", "")
 
 
-async def test_the_channels_of_a_sound_that_begins_late_are_counted(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+async def test_the_channels_of_a_sound_that_begins_late_are_counted(transcribed: Transcribed) -> None:
     """FFmpeg looks for their number in the first seconds."""
     sound = Track(samples=SAMPLES, offset_s=25.0)
     content = made_file("mpegts", "aac", 48_000, [sound], picture_s=30, layout="stereo")
-    assert await run(BusyTranscriber(), inputs(tmp_path, content), job(has_channels=True)) == 0
-    assert {line[:9] for line in capsys.readouterr().out.splitlines()} == {"channel 0", "channel 1"}
+    status, out, _ = await transcribed(job(has_channels=True), content)
+    assert status == 0 and {line[:9] for line in out.splitlines()} == {"channel 0", "channel 1"}
 
 
 @pytest.mark.parametrize(("output", "n_lines"), [("srt", 4), ("vtt", 3)])
-async def test_subtitles_are_printed_unchanged(
-    output: str, n_lines: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+async def test_subtitles_are_printed_unchanged(output: str, n_lines: int, transcribed: Transcribed) -> None:
     """Each line belongs to a cue of one or two, and the cues have all words."""
-    await run(BusyTranscriber(), inputs(tmp_path, wav(SAMPLES)), job(output))
-    head, *made, end = capsys.readouterr().out.removeprefix("WEBVTT\n\n").split("\n\n")
+    _, out, _ = await transcribed(job(output), wav(SAMPLES))
+    head, *made, end = out.removeprefix("WEBVTT\n\n").split("\n\n")
     assert {len(cue.splitlines()) + 1 for cue in (head, *made)} <= {n_lines, n_lines + 1}
     assert end == ""
     assert " ".join(line for cue in (head, *made) for line in cue.splitlines()[n_lines - 2 :]) == said(WORDS)
@@ -222,7 +219,7 @@ async def test_several_recordings_share_the_engine_and_keep_their_order(
     turns = [[number, number + 10, number + 20] for number in range(6)]
     # The first one is by far the longest, so it ends last.
     contents = [wav(SAMPLES), *(wav(speech(turn)) for turn in turns)]
-    assert await run(transcriber, inputs(tmp_path, *contents), job()) == 0
+    assert await transcribe_all(transcriber, inputs(tmp_path, *contents), job()) == 0
     out, err = capsys.readouterr()
     names = [line for line in out.splitlines() if line.startswith("==>")]
     assert names == [f"==> {name} <==" for name in "abcdefg"]
@@ -239,7 +236,7 @@ async def test_a_recording_that_fails_does_not_stop_the_others(
     """It is reported with its name; no file is left of it."""
     ready = inputs(tmp_path, wav(speech([1])), wav(speech([2])), outputs=[tmp_path / "a.txt", tmp_path / "b.txt"])
     (tmp_path / "a").write_bytes(b"no audio any more")
-    assert await run(BusyTranscriber(), ready, job()) == 1
+    assert await transcribe_all(BusyTranscriber(), ready, job()) == 1
     assert texts(tmp_path) == {"b.txt": "w2\n"}
     out, err = capsys.readouterr()
     assert out == ""
@@ -270,7 +267,7 @@ async def test_a_disk_that_goes_away_fails_its_recordings_alone(
     outputs = [tmp_path / "a.txt", tmp_path / "b.txt"] if has_files else []
     first, second = inputs(tmp_path, wav(SAMPLES), wav(speech([2])), outputs=outputs)
     gone = replace(first, recording=Unplugged("a", tmp_path / "a", Path("a")))
-    assert await run(BusyTranscriber(), [gone, second], job()) == 1
+    assert await transcribe_all(BusyTranscriber(), [gone, second], job()) == 1
     out, err = capsys.readouterr()
     assert err == "Error: a: cannot be read: No such device\n"
     assert texts(tmp_path) == {"b.txt": "w2\n"} if has_files else out.endswith("\n==> b <==\nw2\n")
@@ -291,7 +288,7 @@ async def test_a_name_that_is_not_utf_8_is_written_as_far_as_it_is(
         f"{tmp_path}/{name}.wav" for name in ("caf\ufffd", "d", "caf\ufffd")
     ]
     ready, _ = prepare(found[:2], Destination(is_beside=is_beside).paths(found[:2], each.layout))
-    assert await run(BusyTranscriber(), ready, each) == 0
+    assert await transcribe_all(BusyTranscriber(), ready, each) == 0
     if is_beside:
         written = [(tmp_path / os.fsdecode(name)).read_text() for name in (b"caf\xe9.json", b"d.json")]
         assert [json.loads(text)["text"] for text in written] == ["w1", "w1"]
@@ -304,7 +301,9 @@ async def test_a_name_that_is_not_utf_8_is_written_as_far_as_it_is(
 async def test_an_option_that_the_model_does_not_support_is_one_error_for_all(tmp_path: Path) -> None:
     options = TranscriptionOptions(language="xx")
     with pytest.raises(ExceptionGroup) as raised:
-        await run(BusyTranscriber(), inputs(tmp_path, wav(speech([1])), wav(speech([2]))), job(options=options))
+        await transcribe_all(
+            BusyTranscriber(), inputs(tmp_path, wav(speech([1])), wav(speech([2]))), job(options=options)
+        )
     (error,) = raised.value.exceptions[:1]
     assert isinstance(error, SessionError) and "language: expected" in str(error)
 
@@ -317,32 +316,31 @@ def two_sides() -> bytes:
     return wav(np.stack((left[:n_samples], right[:n_samples]), axis=1), n_channels=2)
 
 
+IN_ORDER = ["channel 0: w1 w2", "channel 1: w5 w6", "channel 0: w3 w4", "channel 1: w7 w8"]
+
+
 @pytest.mark.parametrize(
     ("format", "expected"),
     [
-        ("txt", ["channel 0: w1 w2", "channel 1: w5 w6", "channel 0: w3 w4", "channel 1: w7 w8"]),
-        ("srt", ["channel 0: w1 w2", "channel 1: w5 w6", "channel 0: w3 w4", "channel 1: w7 w8"]),
+        ("txt", IN_ORDER),
+        ("srt", IN_ORDER),
         ("vtt", ["<v channel 0>w1 w2", "<v channel 1>w5 w6", "<v channel 0>w3 w4", "<v channel 1>w7 w8"]),
     ],
 )
-async def test_each_channel_has_its_own_text(
-    format: str, expected: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_each_channel_has_its_own_text(format: str, expected: list[str], transcribed: Transcribed) -> None:
     """In the order of time, with the channel's number."""
-    assert await run(BusyTranscriber(), inputs(tmp_path, two_sides()), job(format, has_channels=True)) == 0
-    out = capsys.readouterr().out
+    status, out, _ = await transcribed(job(format, has_channels=True), two_sides())
+    assert status == 0
     assert [line for line in out.splitlines() if "w" in line.lower() and "WEBVTT" not in line] == expected
 
 
-async def test_json_has_channels_and_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    await run(BusyTranscriber(), inputs(tmp_path, two_sides()), job("json", has_channels=True, has_words=True))
-    body: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert body["file"] == "a"
-    assert body["text"] == "w1 w2 w5 w6 w3 w4 w7 w8"
+async def test_json_has_channels_and_words(transcribed: Transcribed) -> None:
+    _, out, _ = await transcribed(job("json", has_channels=True, has_words=True), two_sides())
+    body: dict[str, Any] = json.loads(out)
+    assert (body["file"], body["text"]) == ("a", "w1 w2 w5 w6 w3 w4 w7 w8")
     assert [segment["channel"] for segment in body["segments"]] == [0, 1, 0, 1]
-    starts = [word["start_s"] for segment in body["segments"] for word in segment["words"]]
-    assert len(starts) == 8
-    assert [word["text"] for word in body["segments"][0]["words"]] == ["w1", "w2"]
+    assert [word["text"] for segment in body["segments"] for word in segment["words"]] == body["text"].split()
+    assert all("start_s" in word for segment in body["segments"] for word in segment["words"])
 
 
 @pytest.mark.parametrize(
@@ -354,12 +352,11 @@ async def test_json_has_channels_and_words(tmp_path: Path, capsys: pytest.Captur
     ],
 )
 async def test_a_table_has_a_row_for_each_segment_or_word(
-    layout: dict[str, bool], heading: str, n_rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    layout: dict[str, bool], heading: str, n_rows: int, transcribed: Transcribed
 ) -> None:
-    await run(BusyTranscriber(), inputs(tmp_path, wav(speech([1, 2, 3]))), job("tsv", None, **layout))
-    first, *rows = capsys.readouterr().out.splitlines()
-    assert first == heading
-    assert len(rows) == n_rows
+    _, out, _ = await transcribed(job("tsv", None, **layout), wav(speech([1, 2, 3])))
+    first, *rows = out.splitlines()
+    assert (first, len(rows)) == (heading, n_rows)
     assert rows[0].split("\t")[0].isdigit()
 
 
@@ -378,13 +375,12 @@ async def test_text_comes_before_the_recording_ends(tmp_path: Path, capsys: pyte
             file.write(content[len(content) // 2 :])
 
     feeder = asyncio.create_task(asyncio.to_thread(feed))
-    task = asyncio.create_task(run(BusyTranscriber(), [Input(recording, None, None)], job()))
+    task = asyncio.create_task(transcribe_all(BusyTranscriber(), [Input(recording, None, None)], job()))
     printed = ""
     try:
-        async with asyncio.timeout(10):
-            while "\n" not in printed:
-                await asyncio.sleep(0)
-                printed += capsys.readouterr().out
+        while "\n" not in printed:
+            await asyncio.sleep(0)
+            printed += capsys.readouterr().out
     finally:
         # Without the rest both the thread and the transcription would wait for ever.
         is_printed.set()
@@ -407,7 +403,7 @@ async def test_a_pipe_is_transcribed(
     os.mkfifo(pipe := tmp_path / "pipe")
     recording = Recording("pipe", pipe, Path("pipe"))
     feeder = asyncio.create_task(asyncio.to_thread(pipe.write_bytes, encode(container, codec, 16_000, SAMPLES)))
-    assert await run(BusyTranscriber(), [Input(recording, None, None)], job(has_channels=has_channels)) == 0
+    assert await transcribe_all(BusyTranscriber(), [Input(recording, None, None)], job(has_channels=has_channels)) == 0
     await feeder
     out, err = capsys.readouterr()
     assert err == ""

@@ -27,6 +27,13 @@ def new_room(max_chars: int = MAX_CHARS) -> Room:
     return Room("abc", "choir", max_chars)
 
 
+def begun_room(max_chars: int = MAX_CHARS) -> Room:
+    """A room in which the session `a` speaks."""
+    room = new_room(max_chars)
+    room.fold(Begun(stream="a", at=100.0))
+    return room
+
+
 def moved(room: Room) -> Room:
     """The room as another gateway restores it."""
     other = new_room()
@@ -95,8 +102,7 @@ def test_readers_have_the_text_of_the_speaker_wherever_its_connections_are_cut(s
 
 def test_lines_that_come_again_stay_until_the_new_ones_are_there() -> None:
     """So readers never look at less than the speaker has said."""
-    room, reader = new_room(), Reader()
-    room.fold(Begun(stream="a", at=100.0))
+    room, reader = begun_room(), Reader()
     speak(room, "a", segment(0, 1.0, "One."), utterance(0, 1.0, "One.", 2.5), interim(1, 3.0, "Two", " three"))
     reader.catch_up(room)
     room.fold(Begun(stream="b", at=110.0, resumed_from_s=[2.5]))
@@ -109,8 +115,7 @@ def test_lines_that_come_again_stay_until_the_new_ones_are_there() -> None:
 
 def test_a_translation_stays_that_ends_where_its_text_comes_again() -> None:
     """An utterance of two windows is translated after the first one, and not once more."""
-    room, reader = new_room(), Reader()
-    room.fold(Begun(stream="a", at=100.0))
+    room, reader = begun_room(), Reader()
     translation = segment(0, 20.0, "Eins.", language="de") | {"type": "translation"}
     speak(room, "a", segment(0, 20.0, "One."), translation, interim(0, 21.0, " Two"))
     room.fold(Begun(stream="b", at=110.0, resumed_from_s=[21.0]))
@@ -122,8 +127,7 @@ def test_a_translation_stays_that_ends_where_its_text_comes_again() -> None:
 @pytest.mark.parametrize("is_back", [False, True])
 def test_stable_text_of_lost_audio_stays(is_back: bool) -> None:
     """Whether the speaker comes back, with a gap, or not. The name of its channel stays, too."""
-    room, reader = new_room(), Reader()
-    room.fold(Begun(stream="a", at=100.0))
+    room, reader = begun_room(), Reader()
     speak(room, "a", interim(0, 1.0, "One two", " three") | {"speaker": "Ann"})
     reader.catch_up(room)
     if is_back:
@@ -140,8 +144,7 @@ def test_stable_text_of_lost_audio_stays(is_back: bool) -> None:
 @pytest.mark.parametrize("stable", [" Two", ""])
 def test_a_room_that_was_ended_while_its_speaker_could_not_reach_the_store_goes_on_with_it(stable: str) -> None:
     """What was stable at the end is not doubled, and an utterance that has ended for readers gets no more text."""
-    room, reader = new_room(), Reader()
-    room.fold(Begun(stream="a", at=100.0))
+    room, reader = begun_room(), Reader()
     speak(room, "a", segment(0, 1.0, "One."), interim(0, 2.0, stable, " tree"))
     room.fold(Ended(stream="a", at=500.0))
     reader.catch_up(room)
@@ -154,8 +157,7 @@ def test_a_room_that_was_ended_while_its_speaker_could_not_reach_the_store_goes_
 
 
 def test_a_session_that_was_replaced_changes_nothing() -> None:
-    room = new_room()
-    room.fold(Begun(stream="a", at=100.0))
+    room = begun_room()
     room.fold(Begun(stream="b", at=101.0, resumed_from_s=[0.0]))
     before = room.frames.newest
     speak(room, "a", segment(0, 1.0, "One."))
@@ -166,8 +168,7 @@ def test_a_session_that_was_replaced_changes_nothing() -> None:
 
 def test_a_new_session_goes_on_after_the_text_of_the_old_one() -> None:
     """Its times begin at zero; those of the room go on."""
-    room, reader = new_room(), Reader()
-    room.fold(Begun(stream="a", at=100.0))
+    room, reader = begun_room(), Reader()
     speak(room, "a", segment(0, 1.0, "One."), interim(1, 3.0, "Two"))
     room.fold(Ended(stream="a", at=150.0))
     room.fold(Begun(stream="b", at=160.0))
@@ -184,8 +185,7 @@ def test_a_new_session_goes_on_after_the_text_of_the_old_one() -> None:
 
 def test_who_comes_to_a_room_whose_speaker_has_returned_reads_of_no_end() -> None:
     """Readers stop reading with `ended`."""
-    room = new_room()
-    room.fold(Begun(stream="a", at=100.0))
+    room = begun_room()
     speak(room, "a", segment(0, 1.0, "One."))
     room.fold(Ended(stream="a", at=150.0))
     room.fold(Begun(stream="b", at=160.0))
@@ -208,8 +208,7 @@ def test_players_get_the_text_of_a_speaker_who_comes_back_for_a_moment() -> None
 
 
 def test_text_that_was_lost_on_its_way_is_reported() -> None:
-    room, reader = new_room(), Reader()
-    room.fold(Begun(stream="a", at=100.0))
+    room, reader = begun_room(), Reader()
     room.fold(Spoken(stream="a", number=2, message=segment(0, 1.0, "Three.")))
     reader.catch_up(room)
     assert reader.types == ["warning", "segment"]
@@ -217,8 +216,7 @@ def test_text_that_was_lost_on_its_way_is_reported() -> None:
 
 def test_the_oldest_text_goes_first() -> None:
     """A late reader gets what is kept; what has gone is in no subtitles, either."""
-    room = new_room(max_chars=2000)
-    room.fold(Begun(stream="a", at=100.0))
+    room = begun_room(max_chars=2000)
     for number in range(100):
         speak(room, "a", segment(number, 2.0 * number, f"Text {number}."))
         speak(room, "a", utterance(number, 2.0 * number, f"Text {number}.", 2.0 * number + 1.5))
@@ -231,8 +229,7 @@ def test_the_oldest_text_goes_first() -> None:
 
 def test_a_translation_that_is_asked_for_again_finds_its_utterance_and_is_shown_once() -> None:
     """A client that resumes names an utterance by its own number."""
-    room, reader = new_room(), Reader()
-    room.fold(Begun(stream="a", at=100.0))
+    room, reader = begun_room(), Reader()
     for number in range(2):
         speak(room, "a", segment(number, 2.0 * number, f"Text {number}."))
         speak(room, "a", utterance(number, 2.0 * number, f"Text {number}.", 2.0 * number + 1.5))
@@ -248,8 +245,7 @@ def test_a_translation_that_is_asked_for_again_finds_its_utterance_and_is_shown_
 
 
 def test_segments_for_players_wait_for_open_speech_but_not_for_ever() -> None:
-    room = new_room()
-    room.fold(Begun(stream="a", at=100.0))
+    room = begun_room()
     made = []
     for at in (108.0, 114.0):
         room.fold(Passed(stream="a", at=at))

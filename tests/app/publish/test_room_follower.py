@@ -17,6 +17,8 @@ from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.store import Entry as LogEntry
 from tutti_server.app.sharing.store import StoreAway
 
+CONFIG = RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000)
+
 
 @pytest.mark.parametrize(
     "snapshot",
@@ -34,9 +36,8 @@ async def test_a_room_with_a_snapshot_that_cannot_be_read_holds_up_no_other(snap
     """Both rooms are ready at once; the text of the one begins with its log."""
     store = LocalStore()
     await store.put(text_name("old"), snapshot, 60.0)
-    follower = RoomFollower(store, RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000))
+    follower = RoomFollower(store, CONFIG)
     async with (
-        asyncio.timeout(10),
         in_background(follower.run()),
         follower.following("old", "choir") as old,
         follower.following("new", "band") as new,
@@ -62,8 +63,8 @@ class LosesFirstLook(LocalStore):
 
 async def test_a_room_is_ready_although_the_store_was_away_while_it_was_looked_up() -> None:
     """Its speaker writes nothing before that."""
-    follower = RoomFollower(LosesFirstLook(), RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000))
-    async with asyncio.timeout(10), in_background(follower.run()), follower.following("abc", "choir") as followed:
+    follower = RoomFollower(LosesFirstLook(), CONFIG)
+    async with in_background(follower.run()), follower.following("abc", "choir") as followed:
         assert followed.position == "0"
 
 
@@ -83,8 +84,8 @@ async def test_a_room_is_ready_that_was_saved_while_the_store_was_away() -> None
     """Nothing follows the snapshot in its log."""
     store = SavedMeanwhile()
     await store.append(log_name("abc"), write_entry(Begun(stream="a", at=1000.0)))
-    follower = RoomFollower(store, RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000))
-    async with asyncio.timeout(10), in_background(follower.run()), follower.following("abc", "choir") as followed:
+    follower = RoomFollower(store, CONFIG)
+    async with in_background(follower.run()), follower.following("abc", "choir") as followed:
         assert followed.position == "1"
 
 
@@ -117,9 +118,8 @@ class Gateway:
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        config = RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000)
-        follower = RoomFollower(self.store, config, clock=lambda: self.now, now=lambda: self.now)
-        async with asyncio.timeout(10), in_background(follower.run()), follower.following("abc", "choir") as followed:
+        follower = RoomFollower(self.store, CONFIG, clock=lambda: self.now, now=lambda: self.now)
+        async with in_background(follower.run()), follower.following("abc", "choir") as followed:
             self.followed = followed
             yield
 

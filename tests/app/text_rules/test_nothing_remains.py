@@ -47,8 +47,6 @@ KNOWN: dict[int, str | bytes | bytearray] = {}
 """The texts that were there before the tests of this module, by their ids."""
 EARLIER: set[str | bytes | bytearray] = set()
 """Texts of other modules in which such a number stands, such as an address in the documentation of a library."""
-PATIENCE_S = 100
-"""How long a test waits for a service that does not answer, in seconds."""
 FIRST = 20
 """The number of the fake's word that is the first group."""
 TALK = np.concatenate((silence(0.3), speech([1, 2, *range(FIRST, FIRST + 4), 3]), silence(0.9)))
@@ -171,17 +169,19 @@ async def deepgram(server: Running, heard: list[str], **query: str) -> None:
         heard += [str(message) async for message in socket]
 
 
+async def transcribe(server: Running, http: httpx.AsyncClient, form: dict[str, Any], heard: list[str]) -> None:
+    """Have the talk transcribed as a file. The answer joins `heard`."""
+    answer = await http.post(f"{server.http}/v1/audio/transcriptions", data=form, files={"file": wav(TALK)})
+    assert answer.status_code == 200, answer.text
+    heard.append(answer.text)
+
+
+WORDS: dict[str, Any] = {"response_format": "verbose_json", "timestamp_granularities[]": ["word", "segment"]}
+
+
 async def files(server: Running, http: httpx.AsyncClient, rules: dict[str, str], heard: list[str]) -> None:
-    for response_format in ("json", "verbose_json", "srt", "vtt", "text"):
-        answer = await http.post(
-            f"{server.http}/v1/audio/transcriptions",
-            data={"response_format": response_format, "timestamp_granularities[]": ["word", "segment"], **rules}
-            if response_format == "verbose_json"
-            else {"response_format": response_format, **rules},
-            files={"file": wav(TALK)},
-        )
-        assert answer.status_code == 200
-        heard.append(answer.text)
+    for form in (WORDS, *({"response_format": name} for name in ("json", "srt", "vtt", "text"))):
+        await transcribe(server, http, {**form, **rules}, heard)
 
 
 async def job(server: Running, http: httpx.AsyncClient, rules: dict[str, str], heard: list[str]) -> None:
@@ -261,28 +261,22 @@ async def room(server: Running, http: httpx.AsyncClient, heard: list[str]) -> No
 
 
 async def file_forms(server: Running, http: httpx.AsyncClient, heard: list[str]) -> None:
-    forms: list[dict[str, Any]] = [
-        {"response_format": "verbose_json", "timestamp_granularities[]": ["word", "segment"], "stream": "true"},
-        {"response_format": "json", "stream": "true"},
-        {"response_format": "diarized_json"},
-        {"response_format": "call_record"},
-        {"response_format": "call_record_srt"},
-    ]
-    for form in forms:
-        url = f"{server.http}/v1/audio/transcriptions"
-        answer = await http.post(url, data=form, files={"file": wav(TALK)})
-        assert answer.status_code == 200, answer.text
-        heard.append(answer.text)
-    query = {
-        "utterances": "true",
-        "paragraphs": "true",
-        "diarize": "true",
-        "search": "CARD_NUMBER",
-        "punctuate": "true",
-    }
+    stream = {"stream": "true"}
+    for form in (WORDS | stream, {"response_format": "json"} | stream):
+        await transcribe(server, http, form, heard)
+    for response_format in ("diarized_json", "call_record", "call_record_srt"):
+        await transcribe(server, http, {"response_format": response_format}, heard)
+    query = dict.fromkeys(("utterances", "paragraphs", "diarize", "punctuate"), "true") | {"search": "CARD_NUMBER"}
     answer = await http.post(f"{server.http}/v1/listen", params=query, content=wav(TALK))
     assert answer.status_code == 200, answer.text
     heard.append(answer.text)
+
+
+def check_nothing_remains(caplog: pytest.LogCaptureFixture, folder: Path) -> None:
+    """Check the log, the files and the memory."""
+    assert [each.getMessage() for each in caplog.records if is_planted(each.getMessage())] == []
+    assert files_with_secrets(folder) == []
+    assert live_secrets() == []
 
 
 async def test_a_number_that_a_client_redacts_exists_nowhere(
@@ -295,18 +289,15 @@ async def test_a_number_that_a_client_redacts_exists_nowhere(
     rules = {"redact": ["card"]}
     form = {"text_rules": json.dumps(rules)}
     heard: list[str] = []
-    async with asyncio.timeout(PATIENCE_S):
-        await live(server, {"words": True, "interim_words": True, "text_rules": rules}, heard)
-        await deepgram(server, heard, redact="pci")
-        await files(server, http, form, heard)
-        await job(server, http, form, heard)
+    await live(server, {"words": True, "interim_words": True, "text_rules": rules}, heard)
+    await deepgram(server, heard, redact="pci")
+    await files(server, http, form, heard)
+    await job(server, http, form, heard)
     assert sum("[CARD_NUMBER]" in each for each in heard) >= 8
     interims = [each for each in heard if '"interim"' in each]
     assert any("[NUMBER]" in each or "[CARD_NUMBER]" in each for each in interims)
     assert [each for each in heard if is_planted(each)] == []
-    assert [each.getMessage() for each in caplog.records if is_planted(each.getMessage())] == []
-    assert files_with_secrets(tmp_path) == []
-    assert live_secrets() == []
+    check_nothing_remains(caplog, tmp_path)
 
 
 async def test_the_operators_redaction_holds_in_every_protocol(
@@ -319,13 +310,10 @@ async def test_the_operators_redaction_holds_in_every_protocol(
     server.service.speaker_model = SpeakerModel(one_voice, SpeakerThresholds(joins=0.5, knows=0.6))
     for protocol in (flux, realtime, whisper_live, twilio, room, file_forms):
         heard: list[str] = []
-        async with asyncio.timeout(PATIENCE_S):
-            await protocol(server, http, heard)
+        await protocol(server, http, heard)
         assert any("[CARD_NUMBER]" in each for each in heard), protocol.__name__
         assert [each for each in heard if is_planted(each)] == [], protocol.__name__
-    assert [each.getMessage() for each in caplog.records if is_planted(each.getMessage())] == []
-    assert files_with_secrets(tmp_path) == []
-    assert live_secrets() == []
+    check_nothing_remains(caplog, tmp_path)
 
 
 @pytest.mark.parametrize("redact", ["card", ""])
@@ -336,7 +324,7 @@ async def test_a_redacted_number_is_in_no_translation_and_no_trace(
     caplog.set_level(logging.DEBUG)
     stand_in, spans = StandIn(echo), Spans()
     chat = await asyncio.start_server(stand_in.serve, "127.0.0.1", 0)
-    async with asyncio.timeout(PATIENCE_S), chat:
+    async with chat:
         server = await serve_jobs(
             Indiscreet(info=TRANSLATES),
             plugins=followed(spans),
@@ -344,7 +332,7 @@ async def test_a_redacted_number_is_in_no_translation_and_no_trace(
             translate_url=f"http://127.0.0.1:{chat.sockets[0].getsockname()[1]}/v1",
             translate_model="small",
             translate_languages="fr",
-            translate_timeout_s=PATIENCE_S,
+            translate_timeout_s=100,
         )
         heard: list[str] = []
         await live(server, {"language": "de", "translate": ["en", "fr"]}, heard, hides=bool(redact))
@@ -366,11 +354,10 @@ async def test_without_redaction_the_number_is_found(
     caplog.set_level(logging.DEBUG)
     server = await serve_jobs(Indiscreet())
     heard: list[str] = []
-    async with asyncio.timeout(PATIENCE_S):
-        await files(server, http, {}, heard)
-        assert all(map(is_planted, heard)) and live_secrets() != []
-        await job(server, http, {}, heard)
-        await live(server, {}, heard, hides=False)
+    await files(server, http, {}, heard)
+    assert all(map(is_planted, heard)) and live_secrets() != []
+    await job(server, http, {}, heard)
+    await live(server, {}, heard, hides=False)
     assert files_with_secrets(tmp_path) != []
     assert any(is_planted(each.getMessage()) for each in caplog.records)
 
