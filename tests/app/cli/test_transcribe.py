@@ -360,10 +360,15 @@ async def test_a_table_has_a_row_for_each_segment_or_word(
     assert rows[0].split("\t")[0].isdigit()
 
 
+def piped(folder: Path) -> tuple[Path, list[Input]]:
+    """A pipe, and the recording that comes through it."""
+    os.mkfifo(pipe := folder / "pipe")
+    return pipe, [Input(Recording("pipe", pipe, Path("pipe")), None, None)]
+
+
 async def test_text_comes_before_the_recording_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A pipe that is not at its end has had its first text transcribed."""
-    os.mkfifo(pipe := tmp_path / "pipe")
-    recording = Recording("pipe", pipe, Path("pipe"))
+    pipe, ready = piped(tmp_path)
     is_printed = threading.Event()
     content = wav(np.concatenate([SAMPLES] * 2))
 
@@ -375,7 +380,7 @@ async def test_text_comes_before_the_recording_ends(tmp_path: Path, capsys: pyte
             file.write(content[len(content) // 2 :])
 
     feeder = asyncio.create_task(asyncio.to_thread(feed))
-    task = asyncio.create_task(transcribe_all(BusyTranscriber(), [Input(recording, None, None)], job()))
+    task = asyncio.create_task(transcribe_all(BusyTranscriber(), ready, job()))
     printed = ""
     try:
         while "\n" not in printed:
@@ -400,10 +405,9 @@ async def test_a_pipe_is_transcribed(
     container: str, codec: str, has_channels: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also a file with its index at the end, and one whose channels must be known before."""
-    os.mkfifo(pipe := tmp_path / "pipe")
-    recording = Recording("pipe", pipe, Path("pipe"))
+    pipe, ready = piped(tmp_path)
     feeder = asyncio.create_task(asyncio.to_thread(pipe.write_bytes, encode(container, codec, 16_000, SAMPLES)))
-    assert await transcribe_all(BusyTranscriber(), [Input(recording, None, None)], job(has_channels=has_channels)) == 0
+    assert await transcribe_all(BusyTranscriber(), ready, job(has_channels=has_channels)) == 0
     await feeder
     out, err = capsys.readouterr()
     assert err == ""

@@ -88,13 +88,14 @@ def text(number: int) -> dict[str, object]:
     return {"type": "utterance", "utterance": number}
 
 
-async def deliver(receiver: Receiver, n_events: int = 1) -> None:
-    """Deliver all events of one call."""
+async def deliver(receiver: Receiver, n_events: int = 1) -> Webhook:
+    """Deliver all events of one call. Returns what has delivered them."""
     async with receiver.webhook() as webhook:
         delivery = webhook.open("CA1", "MZ1", "acme")
         for number in range(n_events):
             delivery.push(text(number))
         delivery.close()
+    return webhook
 
 
 async def test_events_arrive_in_order_with_all_fields() -> None:
@@ -224,11 +225,7 @@ async def test_calls_are_delivered_side_by_side() -> None:
 async def test_a_defect_costs_one_event(caplog: pytest.LogCaptureFixture) -> None:
     """It is counted, and its place is free for another one."""
     receiver = Receiver([ZeroDivisionError()])
-    async with receiver.webhook() as webhook:
-        delivery = webhook.open("CA1", "MZ")
-        for number in range(2):
-            delivery.push(text(number))
-        delivery.close()
+    webhook = await deliver(receiver, 2)
     assert receiver.outcomes == ["dropped", "delivered"]
     assert webhook._n_waiting == 0
     assert "[CA1] delivery failed" in caplog.text

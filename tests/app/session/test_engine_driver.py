@@ -11,6 +11,7 @@ from tests.bench import CONFIG, START
 from tests.fakes import MODEL, FakeTranscriber, pcm, said, silence, speech
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.effects import LimitSpeakers
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import SessionDriver
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, Stretch
@@ -36,50 +37,58 @@ class StallingTranscriber(FakeTranscriber):
                 self.withdrawn.set()
 
 
+class Sent(list[events.Event]):
+    """The events of a session; tells when an utterance has ended, and when all has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_ended, self.closed = asyncio.Event(), asyncio.Event()
+
+    def append(self, event: events.Event) -> None:
+        super().append(event)
+        if isinstance(event, events.Utterance):
+            self.has_ended.set()
+
+    def driver(
+        self,
+        tasks: asyncio.TaskGroup,
+        transcriber: FakeTranscriber,
+        config: SessionConfig = CONFIG,
+        deadline_s: float | None = None,
+    ) -> SessionDriver:
+        """The shell of a session that sends them."""
+        session = Session("s", MODEL, config)
+        return SessionDriver(session, transcriber, tasks, self.append, lambda _: self.closed.set(), deadline_s)
+
+
 async def test_an_interim_is_dropped_at_the_deadline() -> None:
     """The session goes on, and gets its final text when the engine answers again."""
-    transcriber, closed = StallingTranscriber(), asyncio.Event()
-    sent: list[events.Event] = []
+    transcriber, sent = StallingTranscriber(), Sent()
     async with asyncio.TaskGroup() as tasks:
-        session = Session("s", MODEL, CONFIG)
-        driver = SessionDriver(session, transcriber, tasks, sent.append, lambda _: closed.set(), 0.01)
+        driver = sent.driver(tasks, transcriber, deadline_s=0.01)
         driver.receive(START)
         driver.receive(commands.Audio(pcm(speech([1, 2, 3]))))
         await transcriber.withdrawn.wait()
         transcriber.release()
         driver.receive(commands.Stop())
-        await closed.wait()
+        await sent.closed.wait()
     assert [event.text for event in sent if isinstance(event, events.Utterance)] == [said([1, 2, 3])]
     assert isinstance(sent[-1], events.Stopped)
 
 
 async def test_a_file_waits_as_long_as_it_takes() -> None:
     """Without a deadline no window is withdrawn."""
-    transcriber, closed = StallingTranscriber(), asyncio.Event()
-    sent: list[events.Event] = []
+    transcriber, sent = StallingTranscriber(), Sent()
     async with asyncio.TaskGroup() as tasks:
-        driver = SessionDriver(Session("s", MODEL, CONFIG), transcriber, tasks, sent.append, lambda _: closed.set())
+        driver = sent.driver(tasks, transcriber)
         driver.receive(START)
         driver.receive(commands.Audio(pcm(speech([1, 2, 3]))))
         driver.receive(commands.Stop())
         await transcriber.opened.wait()
         assert not transcriber.withdrawn.is_set()
         transcriber.release()
-        await closed.wait()
+        await sent.closed.wait()
     assert isinstance(sent[-1], events.Stopped)
-
-
-class Sent(list[events.Event]):
-    """The events of a session; tells when an utterance has ended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.has_ended = asyncio.Event()
-
-    def append(self, event: events.Event) -> None:
-        super().append(event)
-        if isinstance(event, events.Utterance):
-            self.has_ended.set()
 
 
 class HeldScorer:
@@ -105,8 +114,7 @@ async def talk(scorer: HeldScorer, tasks: asyncio.TaskGroup, sent: Sent) -> Sess
     """A session whose engine has answered in its first pause, and whose turn model was asked."""
     transcriber = StallingTranscriber()
     transcriber.release()
-    config = replace(CONFIG, speculates=True, score_turn=scorer)
-    driver = SessionDriver(Session("s", MODEL, config), transcriber, tasks, sent.append, lambda _: None)
+    driver = sent.driver(tasks, transcriber, replace(CONFIG, speculates=True, score_turn=scorer))
     driver.receive(replace(START, interim=False, endpointing=ADAPTIVE))
     driver.receive(commands.Audio(pcm(np.concatenate((speech([1, 2, 3]), silence(0.36))))))
     await scorer.asked.wait()
@@ -155,25 +163,17 @@ class SilentVoices:
 
 async def test_a_session_ends_without_its_last_speakers_when_they_take_too_long() -> None:
     """Its text is final by then, and no task is left."""
-    closed, sent, voices = asyncio.Event(), list[events.Event](), SilentVoices()
+    sent, voices = Sent(), SilentVoices()
     async with asyncio.TaskGroup() as tasks:
-        session = Session("s", MODEL, replace(CONFIG, speaker_teller=voices))
-        is_final = asyncio.Event()
-
-        def note(event: events.Event) -> None:
-            sent.append(event)
-            if isinstance(event, events.Utterance):
-                is_final.set()
-
-        driver = SessionDriver(session, FakeTranscriber(), tasks, note, lambda _: closed.set())
+        driver = sent.driver(tasks, FakeTranscriber(), replace(CONFIG, speaker_teller=voices))
         driver.receive(replace(START, max_speakers=4))
         driver.receive(commands.Audio(pcm(np.concatenate((speech([*range(1, 13)]), silence(0.9))))))
         driver.receive(commands.Stop())
         await voices.asked.wait()
-        await is_final.wait()
-        assert not closed.is_set()
+        await sent.has_ended.wait()
+        assert not sent.closed.is_set()
         driver.perform([LimitSpeakers(0.0)])
-        await closed.wait()
+        await sent.closed.wait()
         driver.cancel_windows()
     *_, late, stopped = sent
     assert isinstance(late, events.Notice) and late.code == "speakers_late"

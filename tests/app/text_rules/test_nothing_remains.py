@@ -1,6 +1,5 @@
 """What is redacted exists nowhere: in no message, log, file or database, and in no object after its utterance."""
 
-import asyncio
 import base64
 import gc
 import json
@@ -169,9 +168,13 @@ async def deepgram(server: Running, heard: list[str], **query: str) -> None:
         heard += [str(message) async for message in socket]
 
 
+async def post(server: Running, http: httpx.AsyncClient, form: dict[str, Any]) -> httpx.Response:
+    return await http.post(f"{server.http}/v1/audio/transcriptions", data=form, files={"file": wav(TALK)})
+
+
 async def transcribe(server: Running, http: httpx.AsyncClient, form: dict[str, Any], heard: list[str]) -> None:
     """Have the talk transcribed as a file. The answer joins `heard`."""
-    answer = await http.post(f"{server.http}/v1/audio/transcriptions", data=form, files={"file": wav(TALK)})
+    answer = await post(server, http, form)
     assert answer.status_code == 200, answer.text
     heard.append(answer.text)
 
@@ -323,13 +326,12 @@ async def test_a_redacted_number_is_in_no_translation_and_no_trace(
     """Nor in what is sent to those who translate. Without redaction both translations have it, and no trace has."""
     caplog.set_level(logging.DEBUG)
     stand_in, spans = StandIn(echo), Spans()
-    chat = await asyncio.start_server(stand_in.serve, "127.0.0.1", 0)
-    async with chat:
+    async with stand_in.running() as url:
         server = await serve_jobs(
             Indiscreet(info=TRANSLATES),
             plugins=followed(spans),
             redact=redact,
-            translate_url=f"http://127.0.0.1:{chat.sockets[0].getsockname()[1]}/v1",
+            translate_url=url,
             translate_model="small",
             translate_languages="fr",
             translate_timeout_s=100,
@@ -366,11 +368,8 @@ async def test_what_redaction_cannot_hold_is_refused(serve_jobs: ServeJobs, http
     rules = {"text_rules": '{"redact": ["card"]}'}
     for server, fields in ((await serve_jobs(), rules), (await serve_jobs(redact="card"), {})):
         for field, value in (("include[]", "logprobs"), ("condition_on_previous_text", "true")):
-            answer = await http.post(
-                f"{server.http}/v1/audio/transcriptions", data={**fields, field: value}, files={"file": wav(TALK)}
-            )
+            answer = await post(server, http, {**fields, field: value})
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, field.removesuffix("[]"))
     for value in ("[]", '{"redact": ["names"]}', '{"numeral": true}'):
-        data = {"text_rules": value}
-        answer = await http.post(f"{server.http}/v1/audio/transcriptions", data=data, files={"file": wav(TALK)})
+        answer = await post(server, http, {"text_rules": value})
         assert answer.status_code == 400 and "text_rules" in answer.json()["error"]["message"]

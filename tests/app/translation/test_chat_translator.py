@@ -45,6 +45,12 @@ class StandIn:
         finally:
             writer.close()
 
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        """Serve, and give the address of the API."""
+        async with await asyncio.start_server(self.serve, "127.0.0.1", 0) as server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
 
 def http(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
     return f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n{headers}\r\n".encode() + body
@@ -66,14 +72,11 @@ async def translating(
 ) -> AsyncIterator[tuple[ChatTranslator, list[str]]]:
     """A translator that asks this server, and the outcomes that it counts."""
     outcomes: list[str] = []
-    server = await asyncio.start_server(stand_in.serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    endpoint = ChatEndpoint(
-        f"http://127.0.0.1:{port}/v1", "small", key, max_requests, attempt_timeout_s=attempt_s, sleep=_at_once
-    )
-    translator = ChatTranslator(endpoint, ("de",), timeout_s, outcomes.append)
-    async with server, translator.running():
-        yield translator, outcomes
+    async with stand_in.running() as url:
+        endpoint = ChatEndpoint(url, "small", key, max_requests, attempt_timeout_s=attempt_s, sleep=_at_once)
+        translator = ChatTranslator(endpoint, ("de",), timeout_s, outcomes.append)
+        async with translator.running():
+            yield translator, outcomes
 
 
 async def _at_once(_: float) -> None:
