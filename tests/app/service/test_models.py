@@ -134,7 +134,7 @@ async def test_a_model_is_loaded_once_for_all_who_wait_for_it() -> None:
     shelf = Shelf()
     shelf.may_load.clear()
     several = models(shelf)
-    async with several.running(), asyncio.timeout(10):
+    async with several.running():
         waiting = [asyncio.create_task(several.take("large")) for _ in range(3)]
         await shelf.begun.wait()
         # Clients of the first model do not wait.
@@ -146,22 +146,11 @@ async def test_a_model_is_loaded_once_for_all_who_wait_for_it() -> None:
     assert not shelf.is_loaded
 
 
-async def test_an_engine_that_nobody_uses_is_given_back_and_loaded_again() -> None:
-    shelf = Shelf()
-    several = models(shelf, idle_s=0.01)
-    async with several.running(), asyncio.timeout(10):
-        async with several.use("large"), several.use("large"):
-            pass
-        await shelf.ended.wait()
-        async with several.use("large") as transcriber:
-            assert transcriber.is_alive and shelf.n_loads == 2
-
-
 async def test_an_engine_in_use_is_kept() -> None:
     """The one that is not in use, and has the same time, is given back meanwhile."""
     used, unused = Shelf(), Shelf(name="small", aliases=())
     several = models(used, unused, idle_s=0.01)
-    async with several.running(), asyncio.timeout(10):
+    async with several.running():
         lease = await several.take("large")
         # A second use ends: the first one still counts.
         (await several.take("large")).release()
@@ -177,7 +166,7 @@ async def test_who_waits_too_long_gets_an_error_and_the_loading_goes_on() -> Non
     shelf = Shelf()
     shelf.may_load.clear()
     several = models(shelf)
-    async with several.running(), asyncio.timeout(10):
+    async with several.running():
         with pytest.raises(LimitExceeded, match="large is still being loaded; try again") as caught:
             await several.take("large", wait_s=0.0)
         assert caught.value.code == "overloaded"
@@ -190,7 +179,7 @@ async def test_a_model_that_cannot_be_loaded_ends_its_requests_only(caplog: pyte
     """The client does not learn where the operator's files are. The next one tries again."""
     shelf = Shelf(error=RuntimeError("/secret/place is broken"))
     several = models(shelf)
-    async with several.running(), asyncio.timeout(10):
+    async with several.running():
         for _ in range(2):
             with pytest.raises(SessionError, match="large cannot be loaded; the log of the server says why"):
                 await several.take("large")
@@ -202,7 +191,7 @@ async def test_a_model_that_cannot_be_loaded_ends_its_requests_only(caplog: pyte
 async def test_an_engine_that_died_is_loaded_again() -> None:
     shelf = Shelf()
     several = models(shelf)
-    async with several.running(), asyncio.timeout(10):
+    async with several.running():
         lease = await several.take("large")
         shelf.transcriber.is_alive = False
         again = await several.take("large")
@@ -215,7 +204,7 @@ async def test_unused_engines_make_room_for_another_one() -> None:
     """The one that was used longest ago goes first."""
     old, new, third = (Shelf(name=name, aliases=(), needed_bytes=4 * GB) for name in ("old", "new", "third"))
     several = models(old, new, third, left=9 * GB)
-    async with several.running(), asyncio.timeout(10):
+    async with several.running():
         for name in ("old", "new"):
             (await several.take(name)).release()
         lease = await several.take("third")
@@ -228,7 +217,7 @@ async def test_an_engine_that_was_taken_meanwhile_does_not_make_room() -> None:
     one, two, third = (Shelf(name=name, aliases=(), needed_bytes=GB) for name in ("one", "two", "third"))
     two.needed_bytes, third.needed_bytes = 2 * GB, 3 * GB
     several = models(one, two, third, left=3 * GB)
-    async with asyncio.timeout(10), several.running():
+    async with several.running():
         for name in ("one", "two"):
             async with several.use(name):
                 pass
@@ -247,7 +236,7 @@ async def test_a_model_that_nobody_waits_for_any_more_holds_up_no_other() -> Non
     """It is next in turn when its clients have left, and does not make room by ending itself."""
     one, two, third = (Shelf(name=name, aliases=(), needed_bytes=GB) for name in ("one", "two", "third"))
     several = models(one, two, third, left=2 * GB)
-    async with asyncio.timeout(10), several.running():
+    async with several.running():
         lease = await several.take("one")
         two.may_load.clear()
         second = asyncio.create_task(several.take("two"))
@@ -264,7 +253,7 @@ async def test_a_model_that_nobody_waits_for_any_more_holds_up_no_other() -> Non
 async def test_without_memory_a_request_is_refused() -> None:
     used, wanted = (Shelf(name=name, aliases=(), needed_bytes=4 * GB) for name in ("used", "wanted"))
     several = models(used, wanted, left=6 * GB)
-    async with several.running(), asyncio.timeout(10):
+    async with several.running():
         lease = await several.take("used")
         text = "no room: wanted needs 4295 MB of memory, and 2147 MB of memory are left; try again in 5 s"
         with pytest.raises(LimitExceeded, match=text) as caught:
@@ -279,13 +268,12 @@ async def test_a_server_that_stops_waits_for_what_is_being_loaded() -> None:
     shelf = Shelf()
     shelf.may_load.clear()
     several = models(shelf)
-    async with asyncio.timeout(10):
-        async with several.running():
-            waiting = asyncio.create_task(several.take("large"))
-            await shelf.begun.wait()
-            asyncio.get_running_loop().call_soon(shelf.may_load.set)
-        assert not shelf.is_loaded and shelf.ended.is_set()
-        (await waiting).release()
+    async with several.running():
+        waiting = asyncio.create_task(several.take("large"))
+        await shelf.begun.wait()
+        asyncio.get_running_loop().call_soon(shelf.may_load.set)
+    assert not shelf.is_loaded and shelf.ended.is_set()
+    (await waiting).release()
 
 
 async def test_counters_are_those_of_one_machine() -> None:

@@ -40,13 +40,6 @@ def test_one_address_leaves_half_of_the_places() -> None:
     assert gateway.comes("10.0.0.3")
 
 
-def test_several_addresses_leave_places_for_the_next() -> None:
-    gateway = Gateway(1000)
-    for number in range(5):
-        gateway.come(1000, f"10.0.0.{number}", f"room {number}")
-    assert gateway.comes("10.0.1.1", "choir")
-
-
 def test_one_room_leaves_places_for_others() -> None:
     """Though its readers come from as many addresses, or from a proxy."""
     gateway = Gateway(1000)
