@@ -17,6 +17,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.http11 import Response
 
 from tests.fakes import FakeTranscriber, LevelDetector
+from tests.redis_server import RedisServer, redis_server
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.main import Server, bind, build_app
 from tutti_server.app.server.plugins import Plugin, make_settings
@@ -111,6 +112,13 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
     context = ssl.create_default_context()
     authority.configure_trust(context)
     return context
+
+
+@pytest.fixture
+def redis() -> Iterator[RedisServer]:
+    """A Redis of the test's own, which it may kill."""
+    with redis_server() as server:
+        yield server
 
 
 async def refusal(address: str, **options: Any) -> Response:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests.app.dialects.twilio.test_endpoint import call, hear_all, messages, sl
 from tests.app.publish.serving_rooms import listener as reader
 from tests.app.publish.serving_rooms import speaker
 from tests.fakes import FakeTranscriber, pcm, said, speech
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import RedisServer
 from tutti_server.app.service.client_secrets import sign
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 
@@ -31,12 +30,6 @@ sessions = 1
 key = "m"
 minutes_per_day = 0.01
 """
-
-
-@pytest.fixture
-def redis() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Rooms over two gateways with one Redis, as speakers and readers see them."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,15 +10,9 @@ import pytest
 from tests.app.conftest import Serve
 from tests.app.publish.serving_rooms import eventually, listener, say, speaker, until
 from tests.fakes import pcm, said, speech
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import RedisServer
 from tutti_server.app.service.shared_state import SharedState
 from tutti_server.app.sharing.redis_store import RedisStore
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
 
 
 async def test_readers_at_any_gateway_see_a_speaker_move_to_another_one(serve: Serve, redis: RedisServer) -> None:
@@ -67,25 +61,24 @@ async def test_a_room_outlives_the_gateways_that_it_was_at(serve: Serve, redis: 
         assert await reader.rest() == ["segment", "utterance", "ended"]
 
 
-async def test_text_waits_for_a_redis_that_is_away(serve: Serve) -> None:
+async def test_text_waits_for_a_redis_that_is_away(serve: Serve, redis: RedisServer) -> None:
     """The session goes on, and readers of before get everything."""
-    with redis_server() as away:
-        one = await serve(redis_url=away.url)
-        async with speaker(one, {"name": "patient"}) as (socket, _), listener(one, "patient") as reader:
-            await say(socket, [1])
-            await reader.until("utterance")
-            away.kill()
-            await say(socket, [2])
-            await eventually(one, "/captions/patient.vtt", 503)
-            away.start()
-            await reader.until("utterance")
-            assert reader.reader.text(0) == said([1]) + said([2])
-            async with listener(one, "patient") as late:
-                await late.until("utterance")
-                await late.until("utterance")
-                assert late.reader.text(0) == reader.reader.text(0)
-            await socket.send('{"type":"stop"}')
-            await reader.until("ended")
+    one = await serve(redis_url=redis.url)
+    async with speaker(one, {"name": "patient"}) as (socket, _), listener(one, "patient") as reader:
+        await say(socket, [1])
+        await reader.until("utterance")
+        redis.kill()
+        await say(socket, [2])
+        await eventually(one, "/captions/patient.vtt", 503)
+        redis.start()
+        await reader.until("utterance")
+        assert reader.reader.text(0) == said([1]) + said([2])
+        async with listener(one, "patient") as late:
+            await late.until("utterance")
+            await late.until("utterance")
+            assert late.reader.text(0) == reader.reader.text(0)
+        await socket.send('{"type":"stop"}')
+        await reader.until("ended")
 
 
 @asynccontextmanager

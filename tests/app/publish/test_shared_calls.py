@@ -1,14 +1,14 @@
 """Calls whose subscribers are at another gateway, over both kinds of the shared store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
 
 from tests.app.publish.made_up_calls import CA1, CA2, CA3, INTRODUCTION, STARTED, begin, flushed, received
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import RedisServer
 from tutti_server.app.errors import LimitExceeded, SessionError
 from tutti_server.app.publish.call_entries import MAX_CHARS, lease_name, log_name, opening_name
 from tutti_server.app.publish.call_follower import LOST, MISSED, OVER, PAUSED
@@ -36,12 +36,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"tutti_server.app.sharing.{name}.READ_S", 0.01)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
-
-
 @dataclass
 class Gateways:
     """Starts the calls of several gateways, each with its own connection to one store."""
@@ -65,11 +59,8 @@ async def gateways(request: pytest.FixtureRequest) -> AsyncIterator[Gateways]:
     if request.param == "local":
         stores: list[SharedStore] = [LocalStore()] * 4
     else:
-        server: RedisServer = request.getfixturevalue("server")
+        server: RedisServer = request.getfixturevalue("redis")
         stores = [RedisStore(server.url) for _ in range(4)]
-        eraser = RedisStore(server.url)
-        async with eraser.running():
-            await eraser._call("FLUSHALL")
     async with AsyncExitStack() as stack:
         yield Gateways(stack, stores)
 
@@ -96,11 +87,11 @@ async def test_subscribers_at_all_gateways_receive_a_call(gateways: Gateways) ->
         assert await received(elsewhere) == [INTRODUCTION]
 
 
-async def test_a_call_is_found_again_when_redis_was_emptied(server: RedisServer) -> None:
+async def test_a_call_is_found_again_when_redis_was_emptied(redis: RedisServer) -> None:
     """Though nothing is said meanwhile, and Redis could be reached all the time."""
     async with (
-        gateway(RedisStore(server.url)) as one,
-        gateway(RedisStore(server.url)) as other,
+        gateway(RedisStore(redis.url)) as one,
+        gateway(RedisStore(redis.url)) as other,
         one.subscribe(CA1) as in_time,
     ):
         call = begin(one)
@@ -117,15 +108,15 @@ async def test_a_call_is_found_again_when_redis_was_emptied(server: RedisServer)
 
 
 async def test_a_call_keeps_its_stream_when_redis_was_emptied(
-    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second one waits until the gateway of the first one has noticed, and is refused."""
     monkeypatch.setattr("tutti_server.app.publish.shared_calls.CLAIM_S", 0.01)
     monkeypatch.setattr("tutti_server.app.sharing.emptied.SETTLE_S", 2.0)
     monkeypatch.setattr("tutti_server.app.sharing.leases.RENEW_S", 60.0)
     async with (
-        gateway(RedisStore(server.url)) as one,
-        gateway(RedisStore(server.url)) as other,
+        gateway(RedisStore(redis.url)) as one,
+        gateway(RedisStore(redis.url)) as other,
         one.subscribe(CA1) as outbox,
     ):
         first = begin(one)
@@ -279,7 +270,7 @@ async def test_what_cannot_be_read_is_left_out(kind: str, request: pytest.Fixtur
     """Another version or another program may have written it. Each is counted, and all others arrive."""
     store: SharedStore = LocalStore()
     if kind == "redis":
-        store = RedisStore(request.getfixturevalue("server").url)
+        store = RedisStore(request.getfixturevalue("redis").url)
     unread: list[None] = []
     entries = ["{}", "7", "no JSON", "[" * 100_000, '{"call":"c","begun":"1","number":0}']
     entries.append('{"call":"c","begun":1,"number":0,"texts":[7],"replaces":null,"is_opening":false}')
@@ -308,50 +299,48 @@ async def test_what_cannot_be_read_is_left_out(kind: str, request: pytest.Fixtur
         assert len(unread) == 2 + len(entries)
 
 
-async def test_events_of_a_call_wait_for_redis() -> None:
+async def test_events_of_a_call_wait_for_redis(redis: RedisServer) -> None:
     """It forgets everything meanwhile. No event is lost or comes twice, and new subscribers are refused."""
-    with redis_server() as server:
-        async with (
-            gateway(RedisStore(server.url)) as one,
-            gateway(RedisStore(server.url)) as other,
-            other.subscribe(CA1) as outbox,
-        ):
-            call = begin(one)
-            call.publish(STARTED)
-            assert await next_of(outbox, 2) == [INTRODUCTION, STARTED]
-            server.kill()
-            call.publish(flushed(1))
-            assert await next_of(outbox, 1) == [PAUSED]
-            with pytest.raises(LimitExceeded, match="Redis cannot be reached"):
-                async with other.subscribe(CA2):
-                    pass
-            call.publish(flushed(2))
-            server.start()
-            assert await next_of(outbox, 2) == [flushed(1), flushed(2)]
-            async with other.subscribe(CA1) as late:
-                assert await next_of(late, 2) == [INTRODUCTION, STARTED]
-                call.end()
-                assert await received(outbox) == []
+    async with (
+        gateway(RedisStore(redis.url)) as one,
+        gateway(RedisStore(redis.url)) as other,
+        other.subscribe(CA1) as outbox,
+    ):
+        call = begin(one)
+        call.publish(STARTED)
+        assert await next_of(outbox, 2) == [INTRODUCTION, STARTED]
+        redis.kill()
+        call.publish(flushed(1))
+        assert await next_of(outbox, 1) == [PAUSED]
+        with pytest.raises(LimitExceeded, match="Redis cannot be reached"):
+            async with other.subscribe(CA2):
+                pass
+        call.publish(flushed(2))
+        redis.start()
+        assert await next_of(outbox, 2) == [flushed(1), flushed(2)]
+        async with other.subscribe(CA1) as late:
+            assert await next_of(late, 2) == [INTRODUCTION, STARTED]
+            call.end()
+            assert await received(outbox) == []
 
 
-async def test_a_call_begins_while_redis_is_away() -> None:
+async def test_a_call_begins_while_redis_is_away(redis: RedisServer) -> None:
     """It is published when Redis is back. Of too many events the oldest are lost, and subscribers learn it."""
-    with redis_server() as server:
-        server.kill()
-        async with gateway(RedisStore(server.url)) as one, gateway(RedisStore(server.url)) as other:
-            call = begin(one)
-            for number in range(MAX_WAITING + 9):
-                call.publish(flushed(number))
-            server.start()
-            await asyncio.gather(one._store.wait_until_up(), other._store.wait_until_up())
-            async with other.subscribe(CA1) as outbox:
-                while await other._store.holders([lease_name(CA1)]) == [frozenset()]:
-                    pass
-                call.publish(flushed(-1))
-                call.end()
-                everything = await received(outbox)
-                assert everything[-1:] == [flushed(-1)]
-                assert MISSED in everything or JOINED_LATE in everything
+    redis.kill()
+    async with gateway(RedisStore(redis.url)) as one, gateway(RedisStore(redis.url)) as other:
+        call = begin(one)
+        for number in range(MAX_WAITING + 9):
+            call.publish(flushed(number))
+        redis.start()
+        await asyncio.gather(one._store.wait_until_up(), other._store.wait_until_up())
+        async with other.subscribe(CA1) as outbox:
+            while await other._store.holders([lease_name(CA1)]) == [frozenset()]:
+                pass
+            call.publish(flushed(-1))
+            call.end()
+            everything = await received(outbox)
+            assert everything[-1:] == [flushed(-1)]
+            assert MISSED in everything or JOINED_LATE in everything
 
 
 async def test_the_opening_of_a_call_is_never_lost(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.redis_server import redis_server
+from tests.redis_server import RedisServer
 from tutti_server.app.errors import KeyLimitExceeded
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.key_limits import KeyLimits
@@ -134,26 +134,27 @@ async def test_audio_of_uploads_counts_and_their_number_does_not() -> None:
 
 
 @pytest.mark.default
-async def test_without_redis_everybody_is_admitted_and_counted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_redis_everybody_is_admitted_and_counted_later(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tutti_server.app.service.key_limits.COUNT_EVERY_S", 0.0)
     monkeypatch.setattr("tutti_server.app.sharing.leases.RENEW_S", 0.01)
-    with redis_server() as server:
-        store = RedisStore(server.url)
-        (limits,) = Gateways(1, store).limits
-        async with store.running(), limits.running(), limits.session(TEAM, lambda: 0.0):
-            server.kill()
-            async with (
-                limits.session(TEAM, lambda: 0.0),
-                limits.session(TEAM, lambda: 0.0),
-                limits.session(METERED, lambda: 61.0),
-            ):
+    store = RedisStore(redis.url)
+    (limits,) = Gateways(1, store).limits
+    async with store.running(), limits.running(), limits.session(TEAM, lambda: 0.0):
+        redis.kill()
+        async with (
+            limits.session(TEAM, lambda: 0.0),
+            limits.session(TEAM, lambda: 0.0),
+            limits.session(METERED, lambda: 61.0),
+        ):
+            pass
+        async with limits.session(TEAM, lambda: 0.0), limits.session(METERED, lambda: 0.0):
+            redis.start()
+            await store.wait_until_up()
+            while await _is_admitted(limits, TEAM):
                 pass
-            async with limits.session(TEAM, lambda: 0.0), limits.session(METERED, lambda: 0.0):
-                server.start()
-                await store.wait_until_up()
-                while await _is_admitted(limits, TEAM):
-                    pass
-            while await _is_admitted(limits, METERED):
-                pass
-            while not await _is_admitted(limits, TEAM):
-                pass
+        while await _is_admitted(limits, METERED):
+            pass
+        while not await _is_admitted(limits, TEAM):
+            pass

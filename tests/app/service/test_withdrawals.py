@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.redis_server import redis_server
+from tests.redis_server import RedisServer
 from tutti_server.app.service.client_secrets import sign
 from tutti_server.app.service.withdrawals import Withdrawals
 from tutti_server.app.sharing.local_store import LocalStore
@@ -36,36 +36,34 @@ async def test_it_is_forgotten_when_the_secret_has_expired() -> None:
 
 
 @pytest.mark.default
-async def test_a_secret_stays_withdrawn_when_redis_was_emptied() -> None:
+async def test_a_secret_stays_withdrawn_when_redis_was_emptied(redis: RedisServer) -> None:
     """At all gateways: the one that knows of it writes it again."""
     secret = sign("k", int(time.time()) + 60, {})
-    with redis_server() as server:
-        stores = [RedisStore(server.url) for _ in range(2)]
-        one, other = map(Withdrawals, stores)
-        async with stores[0].running(), stores[1].running(), one.running():
-            await one.withdraw(secret)
-            while await stores[1].get("mark:withdrawals") is None:
-                pass
-            await stores[1]._call("FLUSHALL")
-            assert await one.is_withdrawn(secret)
-            while not await other.is_withdrawn(secret):
-                pass
+    stores = [RedisStore(redis.url) for _ in range(2)]
+    one, other = map(Withdrawals, stores)
+    async with stores[0].running(), stores[1].running(), one.running():
+        await one.withdraw(secret)
+        while await stores[1].get("mark:withdrawals") is None:
+            pass
+        await stores[1]._call("FLUSHALL")
+        assert await one.is_withdrawn(secret)
+        while not await other.is_withdrawn(secret):
+            pass
 
 
 @pytest.mark.default
-async def test_without_redis_a_gateway_knows_those_that_it_has_seen() -> None:
+async def test_without_redis_a_gateway_knows_those_that_it_has_seen(redis: RedisServer) -> None:
     """Other secrets are valid then, and none can be withdrawn."""
     secret, unseen = (sign("k", int(time.time()) + 60, {}) for _ in range(2))
-    with redis_server() as server:
-        stores = [RedisStore(server.url) for _ in range(2)]
-        one, other = map(Withdrawals, stores)
-        async with stores[0].running(), stores[1].running():
-            await one.withdraw(secret)
+    stores = [RedisStore(redis.url) for _ in range(2)]
+    one, other = map(Withdrawals, stores)
+    async with stores[0].running(), stores[1].running():
+        await one.withdraw(secret)
+        await one.withdraw(unseen)
+        assert await other.is_withdrawn(secret)
+        redis.kill()
+        assert await one.is_withdrawn(unseen)
+        assert await other.is_withdrawn(secret)
+        assert not await other.is_withdrawn(unseen)
+        with pytest.raises(StoreAway):
             await one.withdraw(unseen)
-            assert await other.is_withdrawn(secret)
-            server.kill()
-            assert await one.is_withdrawn(unseen)
-            assert await other.is_withdrawn(secret)
-            assert not await other.is_withdrawn(unseen)
-            with pytest.raises(StoreAway):
-                await one.withdraw(unseen)

@@ -3,37 +3,31 @@
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.redis_server import RedisServer, redis_server
+from tests.redis_server import RedisServer
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.publish.call_entries import MAX_NUMBER
 from tutti_server.app.sharing.redis_store import LAST_ID, RedisStore, check_credentials
 from tutti_server.app.sharing.store import Lease, StoreAway
 
 
-@pytest.fixture
-def server() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
-
-
-async def test_it_is_away_until_it_is_back(server: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
+async def test_it_is_away_until_it_is_back(redis: RedisServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     changes: list[bool] = []
-    store = RedisStore(server.url, changes.append)
+    store = RedisStore(redis.url, changes.append)
     async with store.running():
         assert store.is_up
-        server.kill()
+        redis.kill()
         for _ in range(3):
             with pytest.raises(StoreAway):
                 await store.get("a")
         assert not store.is_up
-        server.start()
+        redis.start()
         await store.wait_until_up()
         await store.put("a", "1", 60)
         assert await store.get("a") == "1"
@@ -42,7 +36,7 @@ async def test_it_is_away_until_it_is_back(server: RedisServer, caplog: pytest.L
 
 
 @asynccontextmanager
-async def losing_answers(server: RedisServer, path: Path, to_calls_with: bytes) -> AsyncIterator[list[bytes]]:
+async def losing_answers(redis: RedisServer, path: Path, to_calls_with: bytes) -> AsyncIterator[list[bytes]]:
     """A way to the server at this path. It is cut once, after the server has answered a call with these bytes.
 
     The context yields the answers that were lost.
@@ -50,7 +44,7 @@ async def losing_answers(server: RedisServer, path: Path, to_calls_with: bytes) 
     lost: list[bytes] = []
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_server, to_server = await asyncio.open_unix_connection(server.url.removeprefix("unix://"))
+        from_server, to_server = await asyncio.open_unix_connection(redis.url.removeprefix("unix://"))
         while call := await reader.read(1 << 16):
             to_server.write(call)
             answer = await from_server.read(1 << 16)
@@ -65,9 +59,9 @@ async def losing_answers(server: RedisServer, path: Path, to_calls_with: bytes) 
         yield lost
 
 
-async def test_a_value_is_new_though_the_answer_was_lost(server: RedisServer, tmp_path: Path) -> None:
+async def test_a_value_is_new_though_the_answer_was_lost(redis: RedisServer, tmp_path: Path) -> None:
     """The client sends the call again, and finds what it has set itself."""
-    async with losing_answers(server, tmp_path / "s", b"nonce") as lost:
+    async with losing_answers(redis, tmp_path / "s", b"nonce") as lost:
         store = RedisStore(f"unix://{tmp_path}/s")
         async with store.running():
             assert await store.put_new("nonce", "1", 60)
@@ -101,9 +95,9 @@ async def test_one_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch:
         await check_credentials(f"unix://{tmp_path}/s")
 
 
-async def test_one_that_takes_nothing_is_of_no_use(server: RedisServer) -> None:
+async def test_one_that_takes_nothing_is_of_no_use(redis: RedisServer) -> None:
     """A store that is full refuses to write: it counts as away, until it has room."""
-    store, operator = RedisStore(server.url), RedisStore(server.url)
+    store, operator = RedisStore(redis.url), RedisStore(redis.url)
     async with operator.running(), store.running():
         await operator._call("CONFIG", "SET", "maxmemory", "1")
         with pytest.raises(StoreAway):
@@ -113,15 +107,15 @@ async def test_one_that_takes_nothing_is_of_no_use(server: RedisServer) -> None:
         await store.put("a", "1", 60)
 
 
-async def test_a_wrong_password_is_an_error_at_the_start(server: RedisServer) -> None:
+async def test_a_wrong_password_is_an_error_at_the_start(redis: RedisServer) -> None:
     """It would never get better by itself."""
-    operator = RedisStore(server.url)
+    operator = RedisStore(redis.url)
     async with operator.running():
         await operator._call("CONFIG", "SET", "requirepass", "right")
         for wrong in ("", "?password=wrong", "?password=right&db=77"):
             with pytest.raises(SettingsError, match="redis_url: expected a user, a password and a database"):
-                await check_credentials(server.url + wrong)
-        await check_credentials(f"{server.url}?password=right")
+                await check_credentials(redis.url + wrong)
+        await check_credentials(f"{redis.url}?password=right")
     await check_credentials("unix:///nowhere/redis.sock")
 
 
@@ -137,10 +131,10 @@ async def test_options_that_the_store_sets_itself_are_an_error(option: str) -> N
         await check_credentials(f"unix:///nowhere/redis.sock?{option}")
 
 
-async def test_too_many_calls_do_not_wait_for_long(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_calls_do_not_wait_for_long(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """They fail, and Redis counts as reachable: the calls before them are answered."""
     monkeypatch.setattr("tutti_server.app.sharing.redis_store.MAX_CALLS", 1)
-    store = RedisStore(server.url)
+    store = RedisStore(redis.url)
     async with store.running():
         async with store._turns:
             monkeypatch.setattr("tutti_server.app.sharing.redis_store.CALL_S", 0.01)
@@ -167,11 +161,11 @@ POISON: dict[str, tuple[str | int, ...]] = {
 
 
 @pytest.mark.parametrize("kind", POISON)
-async def test_one_wrong_value_does_not_make_it_away_for_all(server: RedisServer, kind: str) -> None:
+async def test_one_wrong_value_does_not_make_it_away_for_all(redis: RedisServer, kind: str) -> None:
     """Another program has written under our names: what it has written is counted and removed."""
     unread: list[None] = []
     changes: list[bool] = []
-    store = RedisStore(server.url, changes.append, lambda: unread.append(None))
+    store = RedisStore(redis.url, changes.append, lambda: unread.append(None))
     lease = Lease("a", "me")
     async with store.running():
         changes.clear()
@@ -193,9 +187,9 @@ async def test_one_wrong_value_does_not_make_it_away_for_all(server: RedisServer
     assert changes == [] and len(unread) == ("number that" not in kind and "largest" not in kind)
 
 
-async def test_a_log_that_is_poisoned_while_it_is_read_is_read_again(server: RedisServer) -> None:
+async def test_a_log_that_is_poisoned_while_it_is_read_is_read_again(redis: RedisServer) -> None:
     """Those of other calls are in the same question."""
-    store = RedisStore(server.url)
+    store = RedisStore(redis.url)
     async with store.running():
         await store.append("good", "entry")
         await store._client.execute_command(*POISON["log"])
@@ -203,10 +197,10 @@ async def test_a_log_that_is_poisoned_while_it_is_read_is_read_again(server: Red
         assert store.is_up
 
 
-async def test_one_of_thousands_of_leases_is_found_quickly(server: RedisServer) -> None:
+async def test_one_of_thousands_of_leases_is_found_quickly(redis: RedisServer) -> None:
     """What thousands of leases are is asked together, as a call has half a second."""
     leases = [Lease(f"{number}", "me") for number in range(3000)]
-    store = RedisStore(server.url)
+    store = RedisStore(redis.url)
     async with store.running():
         await store._client.execute_command("SET", "tutti:lease:1", "x")
         before = await store._client.execute_command("INFO", "stats")

@@ -1,11 +1,10 @@
 """The contract of the shared store, for the one in memory and for Redis."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.redis_server import RedisServer, redis_server
 from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.redis_store import RedisStore
 from tutti_server.app.sharing.store import MAX_ENTRIES, Entry, Lease, SharedStore
@@ -13,21 +12,13 @@ from tutti_server.app.sharing.store import MAX_ENTRIES, Entry, Lease, SharedStor
 ONE, OTHER = Lease("sessions:team", "one"), Lease("sessions:team", "other")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
-
-
 @pytest.fixture(params=["local", "redis"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[SharedStore]:
     if request.param == "local":
         yield LocalStore()
         return
-    server: RedisServer = request.getfixturevalue("server")
-    store = RedisStore(server.url)
+    store = RedisStore(request.getfixturevalue("redis").url)
     async with store.running():
-        await store._call("FLUSHALL")
         yield store
 
 
