@@ -16,7 +16,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import URL, Connection, make_url
+from sqlalchemy import Connection, make_url
 
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.jobs import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
@@ -34,10 +34,26 @@ N_REFUSED = 20
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
 
 
+class LosesAnswers(Database):
+    """Does a transaction, and loses its answer, if there is one, when it is told to. `meanwhile` comes between."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def run(self, work: Any, *arguments: Any, **named: Any) -> Any:
+        result = await super().run(work, *arguments, **named)
+        if (meanwhile := self.meanwhile) is not None and result is not None:
+            self.meanwhile = None
+            await meanwhile()
+            raise DatabaseAway("no answer")
+        return result
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> URL:
+async def database(tmp_path: Path) -> AsyncIterator[LosesAnswers]:
     """A file alone: what a worker asks of a database is in `test_job_store.py`, for PostgreSQL as well."""
-    return make_url(f"sqlite:///{tmp_path / 'folder' / 'tutti.db'}")
+    opened = LosesAnswers(make_url(f"sqlite:///{tmp_path / 'folder' / 'tutti.db'}"))
+    yield opened
+    await opened.close()
 
 
 @pytest.fixture(autouse=True)
@@ -164,18 +180,25 @@ async def test_a_gateway_that_was_taken_for_dead_changes_nothing(
     assert await database.run(job_store.result, id_) == RESULT
 
 
-class NotingSpool(FolderSpool):
-    """Notes what it has done."""
+class WatchedSpool(FolderSpool):
+    """Notes what it has done. `before` comes before each call, with its name and the id; it may wait, or raise."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, before: Callable[[str, str], object] = lambda call, id_: None) -> None:
         super().__init__(folder)
+        self.before = before
         self.calls: queue.Queue[str] = queue.Queue()
 
     def put(self, id_: str, file: IO[bytes]) -> None:
+        self.before("put", id_)
         super().put(id_, file)
         self.calls.put("put")
 
+    def open(self, id_: str) -> IO[bytes]:
+        self.before("open", id_)
+        return super().open(id_)
+
     def delete(self, id_: str) -> None:
+        self.before("delete", id_)
         super().delete(id_)
         self.calls.put("delete")
 
@@ -200,7 +223,7 @@ class SlowServer:
 async def test_a_slow_address_takes_no_place_of_decoding(place: Place, tmp_path: Path) -> None:
     """A recording that is fetched is kept in the spool until its job has ended, and the attempt counts once."""
     server = SlowServer()
-    place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
+    place.jobs.spool = spool = WatchedSpool(tmp_path / "spool")
     slow = await place.submit("https://slow/")
     async with place.worker(done, server.fetch).running():
         await server.asked.get()
@@ -229,7 +252,7 @@ async def test_an_owner_with_slow_addresses_keeps_nobody_else_waiting(place: Pla
 async def test_a_recording_that_comes_after_the_end_of_its_job_is_not_kept(place: Place, tmp_path: Path) -> None:
     """The job was cancelled while its gateway could not learn of it."""
     server = SlowServer()
-    place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
+    place.jobs.spool = spool = WatchedSpool(tmp_path / "spool")
     job = await place.submit("https://slow/")
     async with place.worker(done, server.fetch).running():
         await server.asked.get()
@@ -250,15 +273,14 @@ async def test_a_job_that_ends_while_its_recording_is_kept_leaves_none(
         await do(self, *arguments)
         is_through.set()
 
-    class Slow(NotingSpool):
-        def put(self, id_: str, file: IO[bytes]) -> None:
-            self.calls.put("begun")
+    def wait(call: str, id_: str) -> None:
+        if call == "put":
+            spool.calls.put("begun")
             assert lease_ended.wait(20)
-            super().put(id_, file)
 
     monkeypatch.setattr(JobWorker, "_do", done_with)
     place, server = Place(database, tmp_path, lease_s=0.5), SlowServer()
-    place.jobs.spool = spool = Slow(tmp_path / "spool")
+    place.jobs.spool = spool = WatchedSpool(tmp_path / "spool", wait)
     job = await place.submit("https://quick/")
     async with place.worker(done, server.fetch).running():
         assert await spool.next_calls(1) == ["begun"]
@@ -268,42 +290,27 @@ async def test_a_job_that_ends_while_its_recording_is_kept_leaves_none(
     assert calls == ["delete", "put", "delete"]
 
 
-class LosesAnswers(Database):
-    """Does a transaction, and loses its answer, if there is one, when it is told to. `meanwhile` comes between."""
-
-    meanwhile: Callable[[], Awaitable[None]] | None = None
-
-    async def run(self, work: Any, *arguments: Any, **named: Any) -> Any:
-        result = await super().run(work, *arguments, **named)
-        if (meanwhile := self.meanwhile) is not None and result is not None:
-            self.meanwhile = None
-            await meanwhile()
-            raise DatabaseAway("no answer")
-        return result
-
-
 async def nothing() -> None:
     pass
 
 
 @pytest.mark.parametrize("address", ["", "https://quick/"])
-async def test_a_job_whose_claim_has_had_no_answer_does_not_stand_still(url: URL, tmp_path: Path, address: str) -> None:
+async def test_a_job_whose_claim_has_had_no_answer_does_not_stand_still(
+    database: LosesAnswers, tmp_path: Path, address: str
+) -> None:
     """Neither until the lease ends, nor does it lose an attempt."""
-    database = LosesAnswers(url)
     place = Place(database, tmp_path / "spool", lease_s=3600.0)
     await place.submit(address)
     database.meanwhile = nothing
     async with asyncio.timeout(20):
         job = await place.work(done, SlowServer().fetch)
     assert (job.state, job.n_attempts) == ("done", 1)
-    await database.close()
 
 
-async def test_a_job_that_was_ended_without_an_answer_counts_as_ended(url: URL, tmp_path: Path) -> None:
+async def test_a_job_that_was_ended_without_an_answer_counts_as_ended(database: LosesAnswers, tmp_path: Path) -> None:
     """Once: with the result that is there, and as this gateway's."""
-    database = LosesAnswers(url)
     place = Place(database, tmp_path / "spool")
-    place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
+    place.jobs.spool = spool = WatchedSpool(tmp_path / "spool")
 
     async def work(job: Job, file: IO[bytes]) -> JobResult:
         database.meanwhile = nothing
@@ -316,7 +323,6 @@ async def test_a_job_that_was_ended_without_an_answer_counts_as_ended(url: URL, 
         assert await spool.next_calls(2) == ["put", "delete"]
     assert (job.id, job.state, job.audio_s) == (id_, "done", 1.5)
     assert place.ended.empty()
-    await database.close()
 
 
 async def test_jobs_of_a_newer_release_are_left_to_it(place: Place) -> None:
@@ -361,10 +367,9 @@ async def test_a_claim_that_comes_too_late_is_undone(
 
 @pytest.mark.parametrize("has_ended_meanwhile", [False, True])
 async def test_a_recording_that_is_noted_without_an_answer_is_kept(
-    url: URL, tmp_path: Path, has_ended_meanwhile: bool
+    database: LosesAnswers, tmp_path: Path, has_ended_meanwhile: bool
 ) -> None:
     """For as long as those of jobs that have ended, although its lease is not found again."""
-    database = LosesAnswers(url)
     place = Place(database, tmp_path / "spool", audio_days=1.0)
     job = await place.submit("https://quick/")
     assert await database.run(job_store.claim, "a", 60.0, 3, "fetch")
@@ -378,7 +383,6 @@ async def test_a_recording_that_is_noted_without_an_answer_is_kept(
     database.meanwhile = decode
     await place.worker(done)._note_fetched(job, "a")
     assert names(tmp_path / "spool") == {job.id}
-    await database.close()
 
 
 async def test_what_a_gateway_that_died_has_fetched_goes_with_its_job(database: Database, tmp_path: Path) -> None:
@@ -399,7 +403,7 @@ async def test_a_spool_that_is_away_delays_what_is_fetched(place: Place, tmp_pat
     await place.submit("https://quick/")
     server = SlowServer()
     async with place.worker(done, server.fetch).running():
-        assert await asyncio.to_thread(spool.has_refused_often.wait, 20)
+        await spool.has_refused(N_REFUSED)
         assert server.asked.qsize() == 1, "it is not fetched again and again"
         spool.is_away = False
         ended = await place.ended.get()
@@ -442,21 +446,16 @@ async def test_a_gateway_without_a_file_left_for_a_recording_delays_its_job(
 async def test_a_store_that_comes_and_goes_costs_no_attempt(place: Place, tmp_path: Path) -> None:
     """It is away when the recording is read, and there again when the reason is looked for."""
     id_ = (await place.submit()).id
-    place.jobs.spool = ComesAndGoes(tmp_path)
+    errors = iter([AllAway("no such bucket")] * 5)
+
+    def come_and_go(call: str, id_: str) -> None:
+        if call == "open" and not id_.startswith(PARTIAL):
+            for error in errors:
+                raise error
+
+    place.jobs.spool = WatchedSpool(tmp_path, come_and_go)
     job = await place.work()
     assert (job.id, job.state, job.n_attempts) == (id_, "done", 1)
-
-
-class ComesAndGoes(FolderSpool):
-    """Its store is not there the first five times that a recording is read."""
-
-    n_left = 5
-
-    def open(self, id_: str) -> IO[bytes]:
-        if not id_.startswith(PARTIAL) and self.n_left:
-            self.n_left -= 1
-            raise AllAway("no such bucket")
-        return super().open(id_)
 
 
 @pytest.mark.parametrize(("is_empty", "recalls"), [(True, False), (False, False), (True, True)])
@@ -535,44 +534,25 @@ async def test_a_folder_is_not_tried_while_the_database_is_away(tmp_path: Path) 
     assert not (tmp_path / "spool").exists()
 
 
-async def test_the_first_recording_that_hangs_is_refused(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In time, although there are places for others."""
-    goes_on = threading.Event()
+async def test_a_recording_that_hangs_is_refused(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In time, although there are places for others. The server can end: Python would wait for a thread for ever."""
+    goes_on, threads = threading.Event(), queue.SimpleQueue[threading.Thread]()
 
-    class Hangs(FolderSpool):
-        def put(self, id_: str, file: IO[bytes]) -> None:
-            assert goes_on.wait(30)
+    def hang(call: str, id_: str) -> None:
+        threads.put(threading.current_thread())
+        assert goes_on.wait(30)
 
-    place.jobs.spool = Hangs(tmp_path)
+    place.jobs.spool = WatchedSpool(tmp_path, hang)
     monkeypatch.setattr(jobs, "SPOOL_ANSWER_S", 0.05)
+    monkeypatch.setattr(jobs, "SPOOL_CLOSE_S", 0.05)
     with pytest.raises(SpoolAway, match=r"no answer within 0\.05"):
         await place.submit()
     assert place.jobs.spool_is_away
-    goes_on.set()
-
-
-async def test_a_server_ends_although_its_store_hangs(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At its end Python would wait for ever for a thread that is no daemon."""
-    goes_on, threads = threading.Event(), queue.SimpleQueue[threading.Thread]()
-
-    class Hangs(FolderSpool):
-        def put(self, id_: str, file: IO[bytes]) -> None:
-            threads.put(threading.current_thread())
-            assert goes_on.wait(30)
-
-    place.jobs.spool = Hangs(tmp_path)
-    monkeypatch.setattr(jobs, "SPOOL_ANSWER_S", 0.05)
-    monkeypatch.setattr(jobs, "SPOOL_CLOSE_S", 0.05)
-    with pytest.raises(SpoolAway):
-        await place.submit()
     hanging = await asyncio.to_thread(threads.get)
     await place.jobs.close()
     assert hanging.is_alive() and hanging.daemon
     goes_on.set()
+    await asyncio.to_thread(hanging.join)
 
 
 async def _next(*places: Place) -> Job:
@@ -646,36 +626,24 @@ def test_a_folder_of_an_older_release_is_closed_at_the_start(
     assert caplog.messages == ([warning] if is_named else [])
 
 
-class AwayAtTimes(FolderSpool):
+class AwayAtTimes(WatchedSpool):
     """A store that does not answer while `is_away`."""
 
     is_away = False
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.has_refused = threading.Event()
-        self.n_refused = 0
-        self.has_refused_often = threading.Event()
+        super().__init__(folder, self._refuse)
+        self.refusals = queue.SimpleQueue[str]()
 
-    def _check(self) -> None:
+    def _refuse(self, call: str, id_: str) -> None:
         if self.is_away:
-            self.n_refused += 1
-            if self.n_refused == N_REFUSED:
-                self.has_refused_often.set()
-            self.has_refused.set()
+            self.refusals.put(call)
             raise SpoolAway("its host is 10.0.0.1")
 
-    def put(self, id_: str, file: IO[bytes]) -> None:
-        self._check()
-        super().put(id_, file)
-
-    def open(self, id_: str) -> IO[bytes]:
-        self._check()
-        return super().open(id_)
-
-    def delete(self, id_: str) -> None:
-        self._check()
-        super().delete(id_)
+    async def has_refused(self, n: int) -> None:
+        """Wait until it has refused so often."""
+        for _ in range(n):
+            await asyncio.to_thread(self.refusals.get, timeout=30)
 
 
 async def test_a_store_that_is_away_delays_its_jobs(place: Place, tmp_path: Path) -> None:
@@ -686,7 +654,7 @@ async def test_a_store_that_is_away_delays_its_jobs(place: Place, tmp_path: Path
     async with place.worker(done).running():
         found = await place.until(job.id, lambda found: found.error)
         assert found.error == "the store of recordings cannot be read at present"
-        await asyncio.to_thread(store.has_refused_often.wait, 30)
+        await store.has_refused(N_REFUSED)
         store.is_away = False
         ended = await place.ended.get()
         assert (ended.state, ended.n_attempts) == ("done", 1)
@@ -708,13 +676,11 @@ async def test_a_store_that_hangs_keeps_nothing_else_waiting(
     monkeypatch.setattr(jobs, "SPOOL_WAIT_S", 0.01)
     goes_on, has_begun = threading.Event(), threading.Semaphore(0)
 
-    class Hanging(FolderSpool):
-        def put(self, id_: str, file: IO[bytes]) -> None:
-            has_begun.release()
-            goes_on.wait(30)
-            super().put(id_, file)
+    def hang(call: str, id_: str) -> None:
+        has_begun.release()
+        goes_on.wait(30)
 
-    place.jobs.spool = Hanging(tmp_path)
+    place.jobs.spool = WatchedSpool(tmp_path, hang)
     hanging = [asyncio.create_task(place.submit()) for _ in range(jobs.N_SPOOL_THREADS)]
     for _ in hanging:
         await asyncio.to_thread(has_begun.acquire)
@@ -733,13 +699,11 @@ async def test_a_lease_that_ends_with_its_job_stops_nothing(
 ) -> None:
     """The recording is deleted although the next renewal, which comes meanwhile, finds no lease."""
 
-    class Slow(FolderSpool):
-        def delete(self, id_: str) -> None:
-            assert lease_ended.wait(30)
-            super().delete(id_)
+    def wait(call: str, id_: str) -> None:
+        assert call != "delete" or lease_ended.wait(30)
 
     place = Place(database, tmp_path, lease_s=0.5)
-    place.jobs.spool = Slow(tmp_path)
+    place.jobs.spool = WatchedSpool(tmp_path, wait)
     async with place.worker(done).running():
         id_ = (await place.submit()).id
         job = await place.until(id_, lambda job: not job.has_audio)
@@ -763,11 +727,11 @@ async def test_a_recording_that_cannot_be_deleted_now_is_deleted_later(database:
     with pytest.raises(SpoolAway):
         await place.jobs.remove(removed.id, "o")
     store.is_away = False
-    store.has_refused.clear()
+    store.refusals = queue.SimpleQueue()
     finished = await place.submit()
     async with place.worker(work).running():
         assert (await place.ended.get()).id == finished.id
-        assert await asyncio.to_thread(store.has_refused.wait, 30)
+        await store.has_refused(1)
     assert names(spool) == {cancelled.id, removed.id, finished.id}
     store.is_away = False
     assert await place.jobs.remove(removed.id, "o")
