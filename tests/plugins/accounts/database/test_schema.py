@@ -79,8 +79,9 @@ print(database.run_here(key_records.changes), database.run_here(job_store.backlo
 @pytest.mark.parametrize("missing", ["", "tutti_job_callbacks"])
 def test_a_database_of_the_first_release_is_moved_forward(url: URL, missing: str) -> None:
     """Its jobs and keys stay. It may lack tables of what that release had not imported when it made them."""
-    drop = text(f"DROP TABLE {missing}" if missing else "SELECT 1")
-    before(url, make_as_first_release, lambda connection: connection.execute(drop))
+    before(url, make_as_first_release)
+    if missing:
+        before(url, lambda connection: execute(connection, f"DROP TABLE {missing}"))
     database = Database(url)
     assert database.run_here(differences) == []
     _, (record,) = database.run_here(key_records.changes)
@@ -98,34 +99,24 @@ async def test_processes_that_start_together_make_it_once(url: URL) -> None:
         await each.close()
 
 
-def set_version(connection: Connection) -> None:
-    connection.execute(text(f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"))
+def execute(connection: Connection, statement: str) -> None:
+    connection.execute(text(statement))
 
 
-def drop_column(connection: Connection) -> None:
-    connection.execute(text("ALTER TABLE tutti_jobs DROP COLUMN error"))
-
-
-def drop_table(connection: Connection) -> None:
-    connection.execute(text("DROP TABLE tutti_usage"))
-
-
-def make_part_of_jobs(connection: Connection) -> None:
-    connection.execute(text("CREATE TABLE tutti_jobs (id VARCHAR PRIMARY KEY)"))
-
-
+SET_VERSION = f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'"
+DROP_TABLE = "DROP TABLE tutti_usage"
 TOO_NEW = rf"expected a schema of version {schema.newest()} or older, got version 9999 of a newer release"
 UNFIT = [
-    (set_version, TOO_NEW),
-    (drop_column, r"got one without the column tutti_jobs\.error"),
-    (drop_table, r"got one without the table tutti_usage"),
+    (SET_VERSION, TOO_NEW),
+    ("ALTER TABLE tutti_jobs DROP COLUMN error", r"got one without the column tutti_jobs\.error"),
+    (DROP_TABLE, r"got one without the table tutti_usage"),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), UNFIT)
-def test_a_schema_that_is_too_new_or_not_whole_is_left_alone(url: URL, change: Any, message: str) -> None:
+def test_a_schema_that_is_too_new_or_not_whole_is_left_alone(url: URL, change: str, message: str) -> None:
     first = Database(url)
-    first.run_here(change)
+    first.run_here(execute, change)
     first.close_here()
     database = Database(url)
     with pytest.raises(DatabaseUnfit, match=message):
@@ -136,12 +127,12 @@ async def test_a_gateway_that_is_restarted_goes_on_where_its_server_does(url: UR
     """In a rolling upgrade with newer tables, and without the database where it misses something."""
     was_open = tmp_path / "was-open"
     first = Database(url, was_open)
-    await first.run(set_version)
+    await first.run(execute, SET_VERSION)
     await first.close()
     restarted = Database(url, was_open)
     assert await restarted.check()
     assert (await restarted.run(job_store.backlog))[:2] == (0, 0)
-    await restarted.run(drop_table)
+    await restarted.run(execute, DROP_TABLE)
     await restarted.close()
     restarted_again = Database(url, was_open)
     assert not await restarted_again.check()
@@ -149,7 +140,7 @@ async def test_a_gateway_that_is_restarted_goes_on_where_its_server_does(url: UR
 
 
 def test_tables_that_no_release_has_made_are_left_alone(url: URL) -> None:
-    before(url, make_part_of_jobs)
+    before(url, lambda connection: execute(connection, "CREATE TABLE tutti_jobs (id VARCHAR PRIMARY KEY)"))
     with pytest.raises(DatabaseUnfit, match=r"or one that can be moved forward to it, got a part of one: .*ended"):
         Database(url).run_here(lambda connection: None)
     tables = MetaData()
@@ -159,15 +150,14 @@ def test_tables_that_no_release_has_made_are_left_alone(url: URL) -> None:
 
 async def test_a_start_with_it_ends(tmp_path: Path) -> None:
     """Before anybody connects, and not when the first job comes."""
-    change, message = UNFIT[0]
     first = Database(make_url(f"sqlite:///{tmp_path / 'tutti.db'}"))
-    first.run_here(change)
+    first.run_here(execute, SET_VERSION)
     first.close_here()
     own = AccountSettings(jobs=True, data_folder=str(tmp_path))
-    with pytest.raises(SettingsError, match=message):
+    with pytest.raises(SettingsError, match=TOO_NEW):
         await check_database(own)
     gateway = build_app(Settings(plugins=(own,)), FakeTranscriber()).state.service
-    with pytest.raises(DatabaseUnfit, match=message):
+    with pytest.raises(DatabaseUnfit, match=TOO_NEW):
         async with gateway.running():
             pass
 
