@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from tests.app.conftest import Serve
+from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 from tests.app.dialects.twilio.test_endpoint import call, hear_all
 from tests.app.live.test_connection import START, TURN, receive_all, send, session
@@ -62,21 +62,28 @@ def spans() -> Spans:
     return Spans()
 
 
-async def stop(server: Any) -> None:
+async def stop(server: Running) -> None:
     """Drain the server, which sends its spans."""
     server.server.stop()
     await server.task
+
+
+async def talk(server: Running, start: dict[str, Any] = START, traceparent: str = "") -> list[dict[str, Any]]:
+    """Have a session to its end, then stop the server. Returns what the client has received."""
+    headers = {"traceparent": traceparent} if traceparent else {}
+    async with session(server.stream, start, additional_headers=headers) as socket:
+        await socket.send(pcm(TURN))
+        await send(socket, {"type": "stop"})
+        received = await receive_all(socket)
+    await stop(server)
+    return received
 
 
 async def test_a_session_is_one_connected_trace(serve: Serve, spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
     """From the client's own trace to the decode steps, without a word of the text; the log names the same ids."""
     caplog.set_level(logging.INFO)
     server = await serve(plugins=followed(spans))
-    async with session(server.stream, additional_headers={"traceparent": f"00-{TRACE}-{SPAN}-01"}) as socket:
-        await socket.send(pcm(TURN))
-        await send(socket, {"type": "stop"})
-        await receive_all(socket)
-    await stop(server)
+    await talk(server, traceparent=f"00-{TRACE}-{SPAN}-01")
 
     (root,) = spans.named("session")
     assert root.parent and f"{root.parent.span_id:016x}" == SPAN
@@ -106,22 +113,14 @@ async def test_a_session_is_one_connected_trace(serve: Serve, spans: Spans, capl
 async def test_a_trace_that_is_not_sampled_costs_nothing(serve: Serve, spans: Spans) -> None:
     """The client's trace is not recorded, so this part of it is not either."""
     server = await serve(plugins=followed(spans))
-    async with session(server.stream, additional_headers={"traceparent": f"00-{TRACE}-{SPAN}-00"}) as socket:
-        await socket.send(pcm(TURN))
-        await send(socket, {"type": "stop"})
-        received = await receive_all(socket)
-    await stop(server)
+    received = await talk(server, traceparent=f"00-{TRACE}-{SPAN}-00")
     assert [event["text"] for event in received if event["type"] == "utterance"] == [said([1, 2, 3, 4])]
     assert spans.get_finished_spans() == ()
 
 
 async def test_speech_that_is_decoded_again_is_seen(serve: Serve, spans: Spans) -> None:
     server = await serve(FakeTranscriber(lost=range(4)), plugins=followed(spans))
-    async with session(server.stream, {**START, "interim": False}) as socket:
-        await socket.send(pcm(TURN))
-        await send(socket, {"type": "stop"})
-        await receive_all(socket)
-    await stop(server)
+    await talk(server, {**START, "interim": False})
     (utterance,) = spans.named("utterance")
     assert {span.name for span in spans.under(utterance)} == {"final", "re-decode"}
     assert attributes(utterance)["tutti.redecodes"] == 1
@@ -238,10 +237,7 @@ async def test_log_lines_name_the_trace(serve: Serve, spans: Spans, caplog: pyte
     caplog.set_level(logging.INFO)
     caplog.handler.addFilter(TraceIds())
     server = await serve(plugins=followed(spans))
-    async with session(server.stream, additional_headers={"traceparent": f"00-{TRACE}-{SPAN}-01"}) as socket:
-        await send(socket, {"type": "stop"})
-        await receive_all(socket)
-    await stop(server)
+    await talk(server, traceparent=f"00-{TRACE}-{SPAN}-01")
     traces = {record.getMessage().partition("] ")[2][:6]: vars(record)["trace"] for record in caplog.records}
     assert traces["opened"] == traces["closed"] == f" trace={TRACE}"
     logging.getLogger("tutti_server.app").info("[none] outside")
