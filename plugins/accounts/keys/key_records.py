@@ -104,9 +104,10 @@ def create(
     version = _next_version(connection)
     _check_name(connection, wanted.name)
     key = _new_key()
+    id_ = f"key_{token_hex(8)}"
     connection.execute(
         insert(_keys).values(
-            id=f"key_{token_hex(8)}",
+            id=id_,
             name=wanted.name,
             hash=hash_of(key),
             signing_key=seals.seal(token_hex(KEY_BYTES)),
@@ -120,7 +121,7 @@ def create(
             version=version,
         )
     )
-    return key, find(connection, wanted.name)
+    return key, find(connection, id_)
 
 
 def withdraw(connection: Connection, name: str) -> KeyRecord:
@@ -196,7 +197,7 @@ def find(connection: Connection, name: str) -> KeyRecord:
     Raises:
         KeyRecordError: there is none.
     """
-    order = (_keys.c.withdrawn.is_not(None), _keys.c.created.desc())
+    order = (_keys.c.id != name, _keys.c.withdrawn.is_not(None), _keys.c.created.desc())
     row = connection.execute(
         select(_keys).where(or_(_keys.c.id == name, _keys.c.name == name)).order_by(*order).limit(1)
     ).first()

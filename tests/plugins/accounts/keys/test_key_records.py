@@ -57,6 +57,14 @@ async def test_a_name_in_use_is_refused_and_a_withdrawn_one_may_be_used_again(da
     assert (await database.run(key_records.find, "acme")).id == second.id
 
 
+async def test_the_id_of_a_key_is_never_taken_for_the_name_of_another(file_database: Database) -> None:
+    """Else an operator who withdraws a lost key by its id withdraws a newer one that is called so."""
+    _, first = await file_database.run(key_records.create, ACME)
+    key, second = await file_database.run(key_records.create, ApiKey(name=first.id))
+    assert (second.name, second.hash) == (first.id, hash_of(key))
+    assert (await file_database.run(key_records.withdraw, first.id)).id == first.id
+
+
 async def test_a_wrong_or_unknown_name_is_refused(file_database: Database) -> None:
     for name in ("", "  ", "a\n", "n" * 65, "unnamed"):
         with pytest.raises(KeyRecordError, match="expected a name of 1 to 64 characters"):
