@@ -81,35 +81,26 @@ def bind(settings: Settings, engine_options: Mapping[str, Any] = {}, **options: 
     # Without API keys every request is allowed: then the key only has to be the same in all gateways.
     key = hashlib.sha256(repr(settings).encode()).hexdigest()
     drain_s = settings.drain_timeout_s + STOP_SLACK_S
-    gateways = _deployment(GatewayReplica, GATEWAYS, GatewayRouter, 0.5, drain_s, options)
-    engines = _deployment(EngineReplica, ENGINES, EngineRouter, 1.0, WINDOWS_S, {**options, **engine_options})
-    return gateways.bind(settings, key, engines.bind(settings), _fleet().bind())
+    gateways = _deployment(GatewayReplica, GATEWAYS, 0.5, drain_s, router=GatewayRouter, **options)
+    engines = _deployment(EngineReplica, ENGINES, 1.0, WINDOWS_S, router=EngineRouter, **{**options, **engine_options})
+    # Where gateways learn of each other. It has hardly any work.
+    fleet = _deployment(FleetReplica, FLEET, 0, 1.0, num_replicas=1)
+    return gateways.bind(settings, key, engines.bind(settings), fleet.bind())
 
 
 def _deployment(
-    replica: type, name: str, router: type, n_cpus: float, stop_timeout_s: float, options: Mapping[str, Any]
+    replica: type, name: str, n_cpus: float, stop_timeout_s: float, router: type | None = None, **options: Any
 ) -> Deployment:
     """A deployment whose calls are routed by `router`, and whose replicas have `stop_timeout_s` for what is open."""
     deployment: Deployment = serve.deployment(replica)
+    if router is not None:
+        options["request_router_config"] = RequestRouterConfig(request_router_class=router)
     return deployment.options(
         name=name,
         max_ongoing_requests=MAX_ONGOING,
         ray_actor_options={"num_cpus": n_cpus, "runtime_env": {"env_vars": FAST_PATH}},
-        request_router_config=RequestRouterConfig(request_router_class=router),
         graceful_shutdown_timeout_s=stop_timeout_s,
         **options,
-    )
-
-
-def _fleet() -> Deployment:
-    """The deployment where gateways learn of each other. It has hardly any work."""
-    deployment: Deployment = serve.deployment(FleetReplica)
-    return deployment.options(
-        name=FLEET,
-        num_replicas=1,
-        max_ongoing_requests=MAX_ONGOING,
-        ray_actor_options={"num_cpus": 0, "runtime_env": {"env_vars": FAST_PATH}},
-        graceful_shutdown_timeout_s=1.0,
     )
 
 
