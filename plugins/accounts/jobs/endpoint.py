@@ -1,6 +1,7 @@
 """The HTTP endpoints of jobs, which take the same forms as the transcription of files."""
 
-from typing import IO, TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request as HttpRequest
@@ -9,17 +10,19 @@ from starlette.responses import JSONResponse, Response
 from tutti_server.app.dialects.http_answers import IGNORED_HEADER, WARNINGS_HEADER, header_value
 from tutti_server.app.errors import LimitExceeded, RequestError
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
-from tutti_server.app.jobs import Job
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
 from tutti_server.plugins.accounts.accounts import accounts_of, check_parameters
 from tutti_server.plugins.accounts.jobs import wire
+from tutti_server.plugins.accounts.jobs.spool import is_job_id
 from tutti_server.plugins.accounts.jobs.work import options_of
 
 if TYPE_CHECKING:
     from tutti_server.plugins.accounts.jobs.job_service import JobService
+
+_Found = TypeVar("_Found")
 
 
 async def create_job(request: HttpRequest) -> Response:
@@ -68,7 +71,7 @@ async def list_jobs(request: HttpRequest) -> Response:
     query = request.query_params
     n = wire.limit(query.get("limit"))
     state = wire.listed_state(query.get("status"))
-    after = await _found(jobs, query["after"], client.account, "after") if query.get("after") else None
+    after = await _found(jobs.find, query["after"], client, "after") if query.get("after") else None
     found = await jobs.listed(client.account, n + 1, after, state)
     data = [wire.job_json(each) for each in found[:n]]
     return JSONResponse({"object": "list", "data": data, "has_more": len(found) > n})
@@ -77,13 +80,13 @@ async def list_jobs(request: HttpRequest) -> Response:
 async def retrieve_job(request: HttpRequest) -> Response:
     """What has become of a job."""
     jobs, client = _admitted(request)
-    return JSONResponse(wire.job_json(await _found(jobs, request.path_params["id"], client.account)))
+    return JSONResponse(wire.job_json(await _found(jobs.find, request.path_params["id"], client)))
 
 
 async def job_result(request: HttpRequest) -> Response:
     """What a job has made, in the format that its client has chosen."""
     jobs, client = _admitted(request)
-    job = await _found(jobs, request.path_params["id"], client.account)
+    job = await _found(jobs.find, request.path_params["id"], client)
     result = await jobs.result(job.id) if job.state == "done" else None
     if result is None:
         raise RequestError(409, f"job: expected one that is done, got one that is {job.state}", "id", "not_done")
@@ -94,18 +97,14 @@ async def job_result(request: HttpRequest) -> Response:
 async def cancel_job(request: HttpRequest) -> Response:
     """Cancel a job. One that has ended stays as it is."""
     jobs, client = _admitted(request)
-    job = await jobs.cancel(request.path_params["id"], client.account)
-    if job is None:
-        raise _not_found(request.path_params["id"])
-    return JSONResponse(wire.job_json(job))
+    return JSONResponse(wire.job_json(await _found(jobs.cancel, request.path_params["id"], client)))
 
 
 async def delete_job(request: HttpRequest) -> Response:
     """Forget a job with its recording and its result, whatever its state."""
     jobs, client = _admitted(request)
     id_ = request.path_params["id"]
-    if not await jobs.remove(id_, client.account):
-        raise _not_found(id_)
+    await _found(jobs.remove, id_, client)
     return JSONResponse({"id": id_, "object": "job", "deleted": True})
 
 
@@ -120,15 +119,14 @@ def _admitted(request: HttpRequest) -> "tuple[JobService, Client]":
     return jobs, client
 
 
-async def _found(jobs: "JobService", id_: str, owner: str, param: str = "id") -> Job:
-    job = await jobs.find(id_, owner)
-    if job is None:
-        raise _not_found(id_, param)
-    return job
-
-
-def _not_found(id_: str, param: str = "id") -> RequestError:
-    return RequestError(404, f"{param}: expected a job of this key, got {id_[:80]!r}", param, "job_not_found")
+async def _found(
+    find: Callable[[str, str], Awaitable[_Found | None]], id_: str, client: Client, param: str = "id"
+) -> _Found:
+    """What `find` makes of a job of this client, which is named by the parameter `param`."""
+    found = await find(id_, client.account) if is_job_id(id_) else None
+    if not found:
+        raise RequestError(404, f"{param}: expected a job of this key, got {id_[:80]!r}", param, "job_not_found")
+    return found
 
 
 def _file(form: FormData) -> IO[bytes] | None:

@@ -25,7 +25,7 @@ from tutti_server.plugins.accounts.jobs.callbacks import CallbackSender
 from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
 from tutti_server.plugins.accounts.jobs.job_store import KeyReused
 from tutti_server.plugins.accounts.jobs.jobs import Jobs
-from tutti_server.plugins.accounts.jobs.spool import FolderUnknown, SpoolAway, is_job_id
+from tutti_server.plugins.accounts.jobs.spool import FolderUnknown, SpoolAway
 from tutti_server.plugins.accounts.jobs.worker import JobWorker
 from tutti_server.plugins.accounts.keys import usage
 from tutti_server.plugins.accounts.keys.usage import Report
@@ -164,8 +164,6 @@ class JobService:
 
     async def find(self, id_: str, owner: str) -> Job | None:
         """The job with this id, if it is this owner's. All of these raise `RequestError` without the database."""
-        if not is_job_id(id_):
-            return None
         return await self._there(lambda connection: job_store.find(connection, id_, owner))
 
     async def result(self, id_: str) -> JobResult | None:
@@ -178,15 +176,11 @@ class JobService:
 
     async def cancel(self, id_: str, owner: str) -> Job | None:
         """Cancel a job that has not ended, and return it; `None` if the owner has no such job."""
-        if not is_job_id(id_):
-            return None
         with _refusing_while_away():
             return await self._jobs.cancel(id_, owner)
 
     async def remove(self, id_: str, owner: str) -> bool:
         """Forget a job, its recording and its result, at once. Returns whether the owner had it."""
-        if not is_job_id(id_):
-            return False
         with _refusing_while_away():
             return await self._jobs.remove(id_, owner)
 
