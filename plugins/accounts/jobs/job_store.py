@@ -259,8 +259,7 @@ def undo_claim(connection: Connection, lease: str) -> bool:
 
 def note_fetched(connection: Connection, id_: str, lease: str) -> bool:
     """Have a job decoded whose recording is in the spool now. Returns whether the lease was still held."""
-    fetched = update(_jobs).where(_is_held(id_, lease)).values(has_audio=True)
-    connection.execute(fetched)
+    connection.execute(update(_jobs).where(_is_held(id_, lease)).values(has_audio=True))
     return put_back(connection, id_, lease, 0.0)
 
 
@@ -288,12 +287,10 @@ def finish(
 
 def cancel(connection: Connection, id_: str, owner: str) -> Job | None:
     """Cancel a job that has not ended; `None` if the owner has no such job."""
-    at = now(connection)
-    mine = (_jobs.c.id == id_, _jobs.c.owner == owner)
-    ended = {"state": "cancelled", "ended": at, "due": None, "lease": None}
-    connection.execute(update(_jobs).where(*mine, _jobs.c.ended.is_(None)).values(**ended))
-    row = connection.execute(select(_jobs).where(*mine)).first()
-    return _job(row) if row is not None else None
+    ended = {"state": "cancelled", "ended": now(connection), "due": None, "lease": None}
+    is_open = (_jobs.c.id == id_, _jobs.c.owner == owner, _jobs.c.ended.is_(None))
+    connection.execute(update(_jobs).where(*is_open).values(**ended))
+    return find(connection, id_, owner)
 
 
 def remove(connection: Connection, id_: str, owner: str) -> bool:
@@ -303,8 +300,8 @@ def remove(connection: Connection, id_: str, owner: str) -> bool:
 
 def find(connection: Connection, id_: str, owner: str) -> Job | None:
     """The job with this id, if it is this owner's."""
-    row = connection.execute(select(_jobs).where(_jobs.c.id == id_, _jobs.c.owner == owner)).first()
-    return _job(row) if row is not None else None
+    job = by_id(connection, id_)
+    return job if job is not None and job.owner == owner else None
 
 
 def by_id(connection: Connection, id_: str) -> Job | None:

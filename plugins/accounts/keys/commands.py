@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import fields
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -116,7 +116,7 @@ def create(
     )
     if expires is not None and expires.date() <= datetime.now(UTC).date():
         raise click.BadParameter(f"expected a day after today, got {expires.date()}", param_hint="--expires")
-    until = None if expires is None else _seconds(expires.date())
+    until = None if expires is None else expires.replace(tzinfo=UTC).timestamp()
     from tutti_server.plugins.accounts.keys import key_records
 
     seals = _seals(place)
@@ -275,10 +275,6 @@ def _state(record: "KeyRecord") -> str:
         return ""
     is_over = record.expires <= datetime.now(UTC).timestamp()
     return f"{'expired' if is_over else 'expires'} {_time(record.expires)}"
-
-
-def _seconds(day: date) -> float:
-    return datetime.combine(day, time(), UTC).timestamp()
 
 
 def _time(seconds: float | None) -> str | None:

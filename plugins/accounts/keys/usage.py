@@ -9,20 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Date,
-    Float,
-    Integer,
-    String,
-    Table,
-    bindparam,
-    delete,
-    func,
-    select,
-    update,
-)
+from sqlalchemy import Column, Connection, Date, Float, Integer, String, Table, bindparam, delete, func, select, update
 
 from tutti_server.app.service.account_service import Kind
 from tutti_server.plugins.accounts.database.database import insert_into, metadata
@@ -81,7 +68,7 @@ class Used:
 
 
 def save(connection: Connection, reports: Sequence[Report]) -> None:
-    """Add what is new in these reports. A second call with the same reports changes nothing."""
+    """Add what is new in these reports, at least one. A second call with the same reports changes nothing."""
     # In this order, so that two gateways that have the same rows to change wait for each other, and are not stopped.
     reports = sorted({each.source: each for each in reports}.values(), key=lambda each: each.source)
     known = _known(connection, reports)
@@ -129,8 +116,6 @@ def audio_since(connection: Connection, account: str, days: Sequence[date]) -> l
 
 def _known(connection: Connection, reports: Sequence[Report]) -> dict[str, float]:
     """The audio that the sources of these reports have reported before; their rows are locked after this."""
-    if not reports:
-        return {}
     rows = [{"id": each.source, "audio_s": 0.0, "day": each.day} for each in reports]
     connection.execute(insert_into(connection, _sources).on_conflict_do_nothing(), rows)
     known: dict[str, float] = {}
