@@ -16,7 +16,7 @@ from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.plugins import make_settings
 from tutti_server.engine import api
 from tutti_server.plugins.accounts.jobs import callbacks, worker
-from tutti_server.plugins.accounts.keys import key_directory
+from tutti_server.plugins.accounts.keys import key_directory, usage_counter
 
 MAX_WINDOW_S = 1.5
 LEASE_S = 2.0
@@ -34,7 +34,7 @@ class SlowTranscriber(FakeTranscriber):
 
 async def main(url: str, folder: str, callback_host: str, spool: str = "") -> None:
     """Serve until SIGTERM, and print the address."""
-    key_directory.POLL_S = worker.POLL_S = callbacks.POLL_S = 0.1
+    key_directory.POLL_S = worker.POLL_S = callbacks.POLL_S = usage_counter.SAVE_EVERY_S = 0.1
     callbacks.LEASE_S = callbacks.FIRST_WAIT_S = LEASE_S
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)

@@ -1,10 +1,7 @@
 """Audio is counted once, although a gateway is killed in the middle of a session that goes on at another one."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -17,6 +14,7 @@ from sqlalchemy import URL
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from tests.app.cli.child import Command, running
 from tests.fakes import pcm, silence, speech
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.engine.api import SAMPLE_RATE
@@ -30,23 +28,13 @@ TALK = np.concatenate((TURN, TURN, TURN))
 
 
 @contextmanager
-def gateway(url: URL) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def gateway(url: URL, folder: Path) -> Iterator[tuple[Command, str]]:
     """A process with one gateway, and its address. It is stopped in order if it has not been killed."""
-    command = [
-        sys.executable,
-        "-m",
-        "tests.plugins.accounts.keys.gateway_process",
-        url.render_as_string(hide_password=False),
-    ]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY, env=environment) as process:
-        try:
-            assert process.stdout
-            yield process, process.stdout.readline().strip()
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
-        finally:
-            process.kill()
+    arguments = (url.render_as_string(hide_password=False), folder, "127.0.0.1")
+    with running("-m", "tests.plugins.accounts.jobs.gateway_process", *arguments, folder=REPOSITORY) as process:
+        yield process, process.wait_for("127.0.0.1:").strip()
+        process.signal(signal.SIGTERM)
+        process.end()
 
 
 async def hear_until(socket: ClientConnection, type_: str) -> dict[str, Any]:
@@ -61,11 +49,13 @@ async def used(database: Database) -> tuple[float, int]:
 
 
 @pytest.mark.nightly
-async def test_a_session_that_goes_on_at_another_gateway_is_counted_once(database: Database, url: URL) -> None:
+async def test_a_session_that_goes_on_at_another_gateway_is_counted_once(
+    database: Database, url: URL, tmp_path: Path
+) -> None:
     """The client sends the audio without final text again."""
     key, _ = await database.run(key_records.create, ApiKey(name="acme"))
     headers = {"Authorization": f"Bearer {key}"}
-    with gateway(url) as (process, address):
+    with gateway(url, tmp_path) as (process, address):
         async with connect(f"ws://{address}/v1/stream", additional_headers=headers) as socket:
             await socket.send(json.dumps(START))
             await socket.send(pcm(TURN))
@@ -73,10 +63,10 @@ async def test_a_session_that_goes_on_at_another_gateway_is_counted_once(databas
             await socket.send(pcm(TURN[: len(TURN) // 4]))
             while (await used(database))[0] < resume_from_s:
                 pass
-            process.kill()
+            process.signal(signal.SIGKILL)
             with pytest.raises(ConnectionClosed):
                 await hear_until(socket, "never")
-    with gateway(url) as (_, address):
+    with gateway(url, tmp_path) as (_, address):
         async with connect(f"ws://{address}/v1/stream", additional_headers=headers) as socket:
             await socket.send(json.dumps({**START, "resume": {"from_s": resume_from_s}}))
             await socket.send(pcm(TALK[round(resume_from_s * SAMPLE_RATE) :]))
