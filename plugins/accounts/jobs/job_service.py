@@ -103,11 +103,7 @@ class JobService:
             yield
 
     def check_addresses(self, request: Request) -> None:
-        """Check the addresses of a job, as far as can be known without the network.
-
-        Raises:
-            RequestError: they are not allowed.
-        """
+        """See `account_service.Jobs.check_addresses`."""
         if request.url:
             _check(self._fetcher.rules, "url", request.url)
         if request.callback_url:
@@ -135,18 +131,10 @@ class JobService:
         file: IO[bytes] | None,
         idempotency_key: str | None = None,
     ) -> tuple[Job, bool]:
-        """Take a job in, and return it with whether it is new.
-
-        Args:
-            owner: the account that alone sees it.
-            key: that of its client; `None` for one without a name.
-            request: what the client wants.
-            file: the recording, if it was sent in.
-            idempotency_key: the client's own name for the job.
+        """See `account_service.Jobs.submit`. A job with an idempotency key that its owner has sent before is not new.
 
         Raises:
-            RequestError: the idempotency key was used for another job, or the database or the spool is away.
-            KeyLimitExceeded: the key has as many jobs as it may have.
+            RequestError: also where the idempotency key was used for another job.
         """
         try:
             with _refusing_while_away():

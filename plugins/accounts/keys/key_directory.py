@@ -72,11 +72,7 @@ class KeyDirectory:
         return sorted(self._by_id.values(), key=lambda each: (each.created, each.id))
 
     def find(self, key: str | None) -> KeyRecord | None:
-        """The record of a key that may be used; `None` for every other key.
-
-        Raises:
-            RequestError: it cannot be known, as the database is away.
-        """
+        """See `account_service.KeyDirectory.find`. Unknown keys are refused while the database is away."""
         if not key or not key.startswith(PREFIX):
             return None
         hash_ = hash_of(key)
@@ -84,16 +80,12 @@ class KeyDirectory:
         return record if record is not None and record.accepts(hash_, self._now()) else None
 
     def find_id(self, id_: str) -> KeyRecord | None:
-        """The record with this id, if its key may be used; raises like `find`."""
+        """See `account_service.KeyDirectory.find_id`."""
         record = self._current(self._by_id.get(id_))
         return record if record is not None and record.is_valid(self._now()) else None
 
     def signing_key(self, id_: str) -> str:
-        """What signs the client secrets of the record with this id, which was found.
-
-        Raises:
-            RequestError: it is sealed with a key that this server does not have.
-        """
+        """See `account_service.KeyDirectory.signing_key`. It may be sealed with a key that is not here."""
         record = self._by_id[id_]
         try:
             return self._seals.open(record.signing_key)

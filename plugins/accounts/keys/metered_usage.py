@@ -52,13 +52,7 @@ class MeteredUsage:
 
     @contextmanager
     def counting(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> Iterator[None]:
-        """Count the audio of one session, upload or job while the context is open.
-
-        Args:
-            key: that of its client; `None` for one without a name.
-            kind: what it is.
-            audio_s: how much audio it has used, in seconds.
-        """
+        """See `account_service.Meters.counting`."""
         meter = Meter(key, kind, audio_s)
         self._meters.add(meter)
         try:
