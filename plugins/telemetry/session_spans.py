@@ -51,7 +51,7 @@ class SessionSpans:
             case events.SpeechStarted():
                 self._begin_utterance(event)
             case events.Endpoint():
-                self._note_endpoint(event)
+                self._utterances[event.utterance][0].add_event("endpoint")
             case events.Utterance():
                 self._end_utterance(event)
             case events.Failure() if event.is_fatal:
@@ -68,10 +68,6 @@ class SessionSpans:
             },
         )
         self._utterances[event.utterance] = span, set_span_in_context(span)
-
-    def _note_endpoint(self, event: events.Endpoint) -> None:
-        span, _ = self._utterances[event.utterance]
-        span.add_event("endpoint")
 
     def _end_utterance(self, event: events.Utterance) -> None:
         span, _ = self._utterances.pop(event.utterance)

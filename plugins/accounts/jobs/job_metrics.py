@@ -1,5 +1,7 @@
 """Metrics of jobs: how many wait and for how long, and how they and their callbacks end."""
 
+from functools import partial
+
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
@@ -8,18 +10,10 @@ class JobMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the metrics."""
-        self.n_queued = Gauge(
-            "tutti_jobs_queued", "Jobs that wait now", registry=registry, multiprocess_mode="livemostrecent"
-        )
-        self.n_running = Gauge(
-            "tutti_jobs_running", "Jobs that are worked on now", registry=registry, multiprocess_mode="livemostrecent"
-        )
-        self.oldest_s = Gauge(
-            "tutti_jobs_oldest_seconds",
-            "How long the oldest job that waits has been there",
-            registry=registry,
-            multiprocess_mode="livemostrecent",
-        )
+        newest = partial(Gauge, registry=registry, multiprocess_mode="livemostrecent")
+        self.n_queued = newest("tutti_jobs_queued", "Jobs that wait now")
+        self.n_running = newest("tutti_jobs_running", "Jobs that are worked on now")
+        self.oldest_s = newest("tutti_jobs_oldest_seconds", "How long the oldest job that waits has been there")
         self.ended_total = Counter(
             "tutti_jobs_ended", "Jobs that have ended, by outcome", ["outcome"], registry=registry
         )
