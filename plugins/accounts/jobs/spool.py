@@ -42,10 +42,6 @@ class AllAway(SpoolAway):
     """The store of all recordings is not there, which says nothing of one of them."""
 
 
-class WrongFolder(AllAway):
-    """Another folder is in the place of the one that has the recordings."""
-
-
 class FolderUnknown(SpoolAway):
     """Raised while the service cannot know which folder has the recordings."""
 
@@ -173,7 +169,7 @@ class FolderSpool:
         (self.folder / id_).unlink(missing_ok=True)
 
     def _check_mark(self) -> None:
-        """Raise `WrongFolder` where another folder is in the place of the one that has the recordings."""
+        """Raise `AllAway` where another folder is in the place of the one that has the recordings."""
         with self._marking:
             mark = self._mark()
             if self._expected is None:
@@ -187,7 +183,7 @@ class FolderSpool:
             expected = f"expected the file {MARK} in {self.folder}"
             got = "got none" if mark is None else f"got {mark} in it, not {self._expected}, the mark of the recordings"
             advice = "mount its disk, or make this file, empty, to go on without the recordings that are not there"
-            raise WrongFolder(f"{expected}, {got}: {advice}")
+            raise AllAway(f"{expected}, {got}: {advice}")
 
     def _mark(self) -> str | None:
         """The mark of the folder that is there; `None` for one without."""
