@@ -34,7 +34,7 @@ USED = object_of(
     {
         "key_id": TEXT,
         "key": TEXT_OR_NULL,
-        "day": {"type": "string", "format": "date"},
+        "day": DAY,
         "kind": {"enum": ["live", "file", "job"]},
         "audio_s": NUMBER,
         "n": INTEGER,
@@ -43,8 +43,8 @@ USED = object_of(
 KEY_USAGE = {"title": "Usage"} | object_of(
     {
         "object": {"const": "list"},
-        "from": {"type": "string", "format": "date"},
-        "to": {"type": "string", "format": "date"},
+        "from": DAY,
+        "to": DAY,
         "data": list_of(USED),
     }
 )
@@ -75,6 +75,11 @@ JOB_FORM = {
 }
 
 
+def _json(description: str, schema: Schema) -> dict[str, Schema]:
+    """The answers of an operation whose success has one form, JSON."""
+    return {"200": answer(description, application_json=schema)}
+
+
 def _job_operation(name: str, summary: str, answers: dict[str, Schema], **more: Any) -> Schema:
     """One operation on jobs. A server without jobs, or without this one, answers 404."""
     refusals = {"404": "The key has no such job, or this server takes in no jobs.", **more.pop("refusals", {})}
@@ -88,8 +93,9 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
             "createJob",
             "Send in a recording that is transcribed later.",
             {
-                status: answer(why, {"location": header("The job.", TEXT), "x-tutti-ignored": IGNORED}, **content)
-                for content in [{"application_json": JOB}]
+                status: answer(
+                    why, {"location": header("The job.", TEXT), "x-tutti-ignored": IGNORED}, application_json=JOB
+                )
                 for status, why in (("202", "The job."), ("200", "The job that was sent in with this key before."))
             },
             refusals={
@@ -103,14 +109,9 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
         "get": _job_operation(
             "listJobs",
             "The jobs of the key, the newest first.",
-            {
-                "200": answer(
-                    "A page of jobs.",
-                    application_json=object_of(
-                        {"object": {"const": "list"}, "data": list_of(JOB), "has_more": BOOLEAN}
-                    ),
-                )
-            },
+            _json(
+                "A page of jobs.", object_of({"object": {"const": "list"}, "data": list_of(JOB), "has_more": BOOLEAN})
+            ),
             parameters=[
                 query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LISTED}, "The most jobs of a page."),
                 query("after", TEXT, "The id of the last job of the page before."),
@@ -119,16 +120,11 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
         ),
     },
     "/v1/jobs/{id}": {
-        "get": _job_operation("retrieveJob", "A job.", {"200": answer("The job.", application_json=JOB)}),
+        "get": _job_operation("retrieveJob", "A job.", _json("The job.", JOB)),
         "delete": _job_operation(
             "deleteJob",
             "Forget a job with its recording and its result.",
-            {
-                "200": answer(
-                    "It is forgotten.",
-                    application_json=object_of({"id": TEXT, "object": {"const": "job"}, "deleted": BOOLEAN}),
-                )
-            },
+            _json("It is forgotten.", object_of({"id": TEXT, "object": {"const": "job"}, "deleted": BOOLEAN})),
         ),
     },
     "/v1/jobs/{id}/result": {
@@ -147,9 +143,7 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
             refusals={"409": "The job is not done."},
         )
     },
-    "/v1/jobs/{id}/cancel": {
-        "post": _job_operation("cancelJob", "Cancel a job.", {"200": answer("The job.", application_json=JOB)})
-    },
+    "/v1/jobs/{id}/cancel": {"post": _job_operation("cancelJob", "Cancel a job.", _json("The job.", JOB))},
 }
 
 
@@ -158,7 +152,7 @@ USAGE_PATHS: dict[str, dict[str, Schema]] = {
         "get": operation(
             "usage",
             "How much audio the key has used, or all keys have used, by day and kind.",
-            {"200": answer("What was used.", application_json=KEY_USAGE)},
+            _json("What was used.", KEY_USAGE),
             refusals={"404": "There is no such key, or usage is not counted."},
             parameters=[
                 query("from", DAY, "The first day, in UTC. Default: the first of the month of `to`."),
