@@ -1,7 +1,7 @@
 """Gateways of a cluster know each other's counts: limits hold for all of them, and each shows the metrics of all."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -26,23 +26,16 @@ from tutti_server.plugins.ray.fleet import FORGET_S, Entry, FleetReplica  # noqa
 from tutti_server.plugins.ray.fleet_member import OWN, SILENT_S, FleetMember  # noqa: E402
 
 
-class Cluster:
-    """Gateways that exchange when the test says so."""
+class Cluster(FleetReplica):
+    """The fleet of gateways that exchange when the test says so."""
+
+    now_s = 0.0
 
     def __init__(self) -> None:
-        self.now_s = 0.0
-        self.replica = FleetReplica(self.clock)
+        super().__init__(self.clock)
 
     def clock(self) -> float:
         return self.now_s
-
-    def exchange(
-        self, name: str, counts: tuple[int, ...], metrics: Sequence[Metric] | None
-    ) -> Awaitable[Mapping[str, Entry]]:
-        return self.replica.exchange(name, counts, metrics)
-
-    def metrics(self) -> Awaitable[Mapping[str, Sequence[Metric]]]:
-        return self.replica.metrics()
 
     def gateway(self, name: str, **values: int) -> "Gateway":
         return Gateway(self, name, values)
@@ -116,7 +109,7 @@ async def test_a_gateway_that_dies_keeps_the_places_of_its_clients() -> None:
         with other.admission.session(FakeSession()), other.admission.session(FakeSession()):
             pass
         await exchange(other, seconds=FORGET_S)
-        assert set(await cluster.replica.metrics()) == {"b"}
+        assert set(await cluster.metrics()) == {"b"}
 
 
 async def test_a_gateway_that_drains_keeps_the_places_of_its_clients() -> None:
@@ -143,7 +136,7 @@ async def test_what_was_known_stays_while_the_fleet_has_no_replica() -> None:
             one.admission.note_final(0.0)
         await exchange(one, other)
         cluster.now_s += 10 * KEEP_S
-        cluster.replica = FleetReplica(cluster.clock)
+        cluster._gateways.clear()
         await other.exchange()
         assert other.member.counts.sum(axis=0)[0] == 1
         assert other.service.shared.counter.total("finals") == 7
