@@ -1,6 +1,5 @@
 """The settings of a Ray cluster, and the files that start one."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +9,12 @@ import yaml
 
 from tests.plugins.ray.conftest import require_ray
 from tutti_server.app.errors import SettingsError
-from tutti_server.app.server.plugins import Listener, Plugin
+from tutti_server.app.server.plugins import Plugin
 from tutti_server.app.service.settings import Settings
-from tutti_server.plugins.carriers.audiosocket.endpoint import AudioSocketListener
 
 require_ray()
 
-from tutti_server.plugins.ray import application, gateway_replica  # noqa: E402
+from tutti_server.plugins.ray import gateway_replica  # noqa: E402
 from tutti_server.plugins.ray.application import ENGINES, GATEWAYS, read_settings  # noqa: E402
 from tutti_server.plugins.ray.gateway_replica import GatewayReplica  # noqa: E402
 
@@ -53,20 +51,6 @@ def test_mistakes_are_refused(arguments: dict[str, Any], variables: dict[str, st
     with pytest.raises(SettingsError) as error:
         read_settings({"allow_anyone": True, **arguments}, variables)
     assert message in str(error.value)
-
-
-def test_a_plugin_that_serves_a_port_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Serve passes on HTTP alone, so nobody would reach the port."""
-
-    class Ports(Plugin):
-        name = "ports"
-
-        def listeners(self, settings: Settings) -> Sequence[Listener]:
-            return [AudioSocketListener(settings)]
-
-    monkeypatch.setattr(application, "installed_plugins", lambda: (Ports(),))
-    with pytest.raises(SettingsError, match="plug-in ports: expected no ports beside that of HTTP"):
-        read_settings({"allow_anyone": True}, {})
 
 
 async def test_a_gateway_that_plugins_cannot_be_prepared_for_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
