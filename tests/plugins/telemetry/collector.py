@@ -3,28 +3,12 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-
-
-@dataclass(frozen=True)
-class ReceivedSpan:
-    """A span as the collector has decoded it."""
-
-    name: str
-    trace: str
-    """The id of the trace, in hexadecimal digits."""
-    id: str
-    parent: str
-    """The id of the parent; empty for a root."""
-    start_ns: int
-    end_ns: int
-    attributes: dict[str, Any]
-    resource: dict[str, Any] = field(repr=False)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Collector:
@@ -32,35 +16,19 @@ class Collector:
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
-        self.spans: list[ReceivedSpan] = []
-
-    def named(self, *names: str) -> list[ReceivedSpan]:
-        return [span for span in self.spans if span.name in names]
+        self.spans: list[Span] = []
+        self.resource: dict[str, str] = {}
+        """The attributes of the server."""
 
     def receive(self, body: bytes) -> None:
         for of_resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            resource = _attributes(of_resource.resource.attributes)
-            for of_scope in of_resource.scope_spans:
-                self.spans += [
-                    ReceivedSpan(
-                        name=span.name,
-                        trace=span.trace_id.hex(),
-                        id=span.span_id.hex(),
-                        parent=span.parent_span_id.hex(),
-                        start_ns=span.start_time_unix_nano,
-                        end_ns=span.end_time_unix_nano,
-                        attributes=_attributes(span.attributes),
-                        resource=resource,
-                    )
-                    for span in of_scope.spans
-                ]
+            self.resource = attributes(of_resource.resource)
+            self.spans += [span for of_scope in of_resource.scope_spans for span in of_scope.spans]
 
 
-def _attributes(pairs: Any) -> dict[str, Any]:
-    def value(pair: KeyValue) -> Any:
-        return getattr(pair.value, str(pair.value.WhichOneof("value")))
-
-    return {pair.key: value(pair) for pair in pairs}
+def attributes(of: Span | Resource) -> dict[str, str]:
+    """The attributes with text."""
+    return {pair.key: pair.value.string_value for pair in of.attributes}
 
 
 @contextmanager

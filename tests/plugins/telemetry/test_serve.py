@@ -5,19 +5,21 @@ import signal
 from itertools import pairwise
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 import tutti
 from tests.app.cli.child import running
-from tests.plugins.telemetry.collector import Collector, ReceivedSpan, collecting
+from tests.plugins.telemetry.collector import Collector, attributes, collecting
 from tests.recordings import TEXTS, read, words
 
 NS_PER_MS = 1_000_000
 STAGES = ["queue", "encode", "prefill", "decode"]
 
 
-def under(collector: Collector, parent: ReceivedSpan) -> list[ReceivedSpan]:
-    spans = [span for span in collector.spans if span.parent == parent.id]
-    return sorted(spans, key=lambda span: (span.start_ns, span.end_ns))
+def under(collector: Collector, parent: bytes) -> list[Span]:
+    """The spans whose parent has this id; that of a root is empty."""
+    spans = [span for span in collector.spans if span.parent_span_id == parent]
+    return sorted(spans, key=lambda span: (span.start_time_unix_nano, span.end_time_unix_nano))
 
 
 @pytest.mark.nightly
@@ -42,23 +44,24 @@ async def test_a_session_is_one_trace_from_its_socket_to_its_decode_steps(gatewa
     (text,) = [event.text for event in events if isinstance(event, tutti.Utterance)]
     assert words(text)[1:] == words(TEXTS["hello"])[1:]
 
-    (root,) = collector.named("session")
-    assert {span.trace for span in collector.spans} == {root.trace}
-    assert root.attributes["tutti.session"] == session.started.session_id
-    assert root.attributes["tutti.close_code"] == "1000"
-    assert root.resource["service.name"] == "tutti" and root.resource["zone"] == "west"
+    (root,) = under(collector, b"")
+    known = attributes(root)
+    assert root.name == "session" and {span.trace_id for span in collector.spans} == {root.trace_id}
+    assert (known["tutti.session"], known["tutti.close_code"]) == (session.started.session_id, "1000")
+    assert (collector.resource["service.name"], collector.resource["zone"]) == ("tutti", "west")
     (opened,) = re.findall(r"\[(s_\w+)\] opened for (req_\w+) trace=(\w+)", errors)
-    assert opened == (session.started.session_id, root.attributes["tutti.request"], root.trace)
+    assert opened == (session.started.session_id, known["tutti.request"], root.trace_id.hex())
 
-    (utterance,) = under(collector, root)
-    windows = under(collector, utterance)
+    (utterance,) = under(collector, root.span_id)
+    windows = under(collector, utterance.span_id)
     assert {window.name for window in windows} & {"final", "speculative final"}
-    for window in (window for window in windows if window.attributes["tutti.outcome"] == "done"):
-        stages = under(collector, window)
+    for window in (window for window in windows if attributes(window)["tutti.outcome"] == "done"):
+        stages = under(collector, window.span_id)
         assert [stage.name for stage in stages] == STAGES
-        assert all(one.end_ns == next.start_ns for one, next in pairwise(stages))
+        assert all(one.end_time_unix_nano == next.start_time_unix_nano for one, next in pairwise(stages))
         # The wall clock may have been adjusted by a little in between.
-        assert window.start_ns - NS_PER_MS <= stages[0].start_ns and stages[-1].end_ns <= window.end_ns + NS_PER_MS
+        assert window.start_time_unix_nano - NS_PER_MS <= stages[0].start_time_unix_nano
+        assert stages[-1].end_time_unix_nano <= window.end_time_unix_nano + NS_PER_MS
 
 
 def test_what_opentelemetry_refuses_when_it_is_imported_stops_the_start() -> None:
