@@ -137,27 +137,23 @@ def test_a_spool_that_works_is_left_as_it_was(server: S3Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "address"),
+    ("changes", "address", "expected"),
     [
-        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, ADDRESS),
-        ({}, "s3://other/jobs"),
+        ({"AWS_SECRET_ACCESS_KEY": "wrong"}, ADDRESS, f"to write, read, list and delete in {ADDRESS}"),
+        ({}, "s3://other/jobs", "to write, read, list and delete in s3://other/jobs"),
         # Only the operator's `http://` allows a connection without encryption.
-        ({"AWS_ENDPOINT_URL": "https://127.0.0.1:1"}, ADDRESS),
+        ({"AWS_ENDPOINT_URL": "https://127.0.0.1:1"}, ADDRESS, f"to write, read, list and delete in {ADDRESS}"),
+        ({"AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "perhaps"}, ADDRESS, "variables AWS_"),
     ],
+    ids=["wrong key", "other bucket", "no encryption", "variable that cannot be used"],
 )
-def test_a_wrong_key_bucket_or_address_stops_the_start(
-    server: S3Server, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], address: str
+def test_a_store_that_cannot_be_used_stops_the_start(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], address: str, expected: str
 ) -> None:
     server.use(monkeypatch, **changes)
-    with pytest.raises(SettingsError, match=f"job_spool: expected to write, read, list and delete in {address}"):
+    with pytest.raises(SettingsError, match=f"job_spool: expected {expected}"):
         try_spool(settings(address))
     assert not server.objects
-
-
-def test_a_variable_that_cannot_be_used_stops_the_start(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.use(monkeypatch, AWS_VIRTUAL_HOSTED_STYLE_REQUEST="perhaps")
-    with pytest.raises(SettingsError, match="job_spool: expected variables AWS_"):
-        try_spool(settings(ADDRESS))
 
 
 def test_a_store_that_gives_something_else_is_noticed(server: S3Server) -> None:
