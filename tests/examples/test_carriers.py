@@ -32,15 +32,8 @@ SECRET = base64.b64encode(b"a secret of the integration").decode()
 
 BOTH = ("inbound", "outbound")
 TRACKS = {
-    "asterisk": BOTH,
-    "audiosocket": BOTH,
+    **dict.fromkeys(("asterisk", "audiosocket", "freeswitch", "twilio", "vonage", "telnyx", "plivo", "jambonz"), BOTH),
     "audiohook": ("external", "internal"),
-    "freeswitch": BOTH,
-    "twilio": BOTH,
-    "vonage": BOTH,
-    "telnyx": BOTH,
-    "plivo": BOTH,
-    "jambonz": BOTH,
 }
 """The sides of a call by the names that each system gives them, the one that speaks about the train first."""
 PAGES = {"audiosocket": "asterisk"}

@@ -49,6 +49,15 @@ def bundle(folder: Path, address: str, user: str = "react_native_screen.mjs") ->
     return screen
 
 
+async def output_of(screen: Path, *arguments: str | Path) -> bytes:
+    """What the user of the screen prints."""
+    # Node.js before 22 has a WebSocket behind this option only.
+    command = ("node", "--experimental-websocket", "--no-warnings", screen, *arguments)
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    output, _ = await process.communicate()
+    return output
+
+
 async def test_the_screen_captions_speech_and_goes_on_after_the_background(tmp_path: Path) -> None:
     """A user starts with a double tap, leaves the application, comes back and stops: no word is lost."""
     require_node()
@@ -60,12 +69,7 @@ async def test_the_screen_captions_speech_and_goes_on_after_the_background(tmp_p
         with bind(settings) as listener:
             serving = asyncio.create_task(server.serve([listener]))
             screen = bundle(tmp_path, f"http://127.0.0.1:{listener.getsockname()[1]}")
-            process = await asyncio.create_subprocess_exec(
-                # Node.js before 22 has a WebSocket behind this option only.
-                *("node", "--experimental-websocket", "--no-warnings", screen, audio, str(CHUNK_MS)),
-                stdout=subprocess.PIPE,
-            )
-            output, _ = await process.communicate()
+            output = await output_of(screen, audio, str(CHUNK_MS))
             server.stop()
             await serving
     *statuses, lines = output.decode().splitlines()
@@ -82,9 +86,5 @@ async def test_who_goes_before_the_session_is_open_is_not_recorded(tmp_path: Pat
     audio.write_bytes(bytes(32_000))
     async with running(Settings(port=0), FakeTranscriber()) as server:
         screen = bundle(tmp_path, f"http://{server.address}", "react_native_leaver.mjs")
-        process = await asyncio.create_subprocess_exec(
-            *("node", "--experimental-websocket", "--no-warnings", screen, audio, str(CHUNK_MS), way),
-            stdout=subprocess.PIPE,
-        )
-        output, _ = await process.communicate()
+        output = await output_of(screen, audio, str(CHUNK_MS), way)
     assert json.loads(output) == ["stopped", False]
