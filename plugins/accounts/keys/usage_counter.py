@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 SAVE_EVERY_S = 5.0
 """How often the audio of open sessions is saved, in seconds. As much may be missing after a gateway has died."""
 MAX_UNSAVED = 100_000
-"""The most sources that are kept while the database is away. The audio of more is lost, which the log says."""
+"""The most reports that are kept while the database is away. The audio of more is lost, which the log says."""
 
 
 class UsageCounter(MeteredUsage):
@@ -36,8 +36,8 @@ class UsageCounter(MeteredUsage):
         super().__init__(note)
         self._database = database
         self._now = now
-        self._unsaved: dict[str, Report] = {}
-        """The newest report of each source that the database does not have yet."""
+        self._unsaved: dict[tuple[str, date], Report] = {}
+        """The newest report of each source and day that the database does not have yet."""
         self._saving = asyncio.Lock()
         self._day: date | None = None
         """The day on which old sources were forgotten last."""
@@ -97,8 +97,8 @@ class UsageCounter(MeteredUsage):
 
     async def _save(self, reports: Sequence[Report]) -> None:
         today = self._now().date()
-        if reports:
-            await self._database.run(usage.save, reports)
+        for day in sorted({each.day for each in reports}):
+            await self._database.run(usage.save, [each for each in reports if each.day == day])
         if today != self._day:
             still_open = sorted(meter.source for meter in self._meters if meter.noted_s)
             await self._database.run(usage.forget_sources, today, still_open)
@@ -108,12 +108,12 @@ class UsageCounter(MeteredUsage):
         new_s = super()._read(meter)
         if not new_s:
             return new_s
-        if len(self._unsaved) >= MAX_UNSAVED and meter.source not in self._unsaved:
+        day = self._now().date()
+        if len(self._unsaved) >= MAX_UNSAVED and (meter.source, day) not in self._unsaved:
             logger.error("%.1f s of audio are not counted: the database is away for too long", new_s)
             return new_s
         account = usage_account(meter.key)
-        day = self._now().date()
-        self._unsaved[meter.source] = Report(
+        self._unsaved[meter.source, day] = Report(
             source=meter.source, account=account, kind=meter.kind, audio_s=meter.noted_s, day=day
         )
         return new_s

@@ -156,6 +156,20 @@ async def test_what_is_used_without_the_database_is_counted_later(unsteady: Unst
     assert await counter.audio_since(ACME, [TODAY]) == [5.0]
 
 
+async def test_what_is_used_without_the_database_is_counted_on_its_day(unsteady: Unsteady) -> None:
+    """Else a month that ends meanwhile would be billed too low, and the next one too high."""
+    tomorrow, audio_s, now = TODAY + timedelta(days=1), 3.0, NOON
+    counter = UsageCounter(unsteady, Notes(), lambda: now)
+    with counter.counting(ACME, "live", lambda: audio_s):
+        unsteady.is_away = True
+        await counter.save()
+        audio_s, now = 10.0, NOON + timedelta(days=1)
+        await counter.save()
+    unsteady.is_away = False
+    entries = await counter.used(TODAY, tomorrow)
+    assert [(each.day, each.audio_s, each.n) for each in entries] == [(TODAY, 3.0, 1), (tomorrow, 7.0, 0)]
+
+
 async def test_a_session_without_audio_for_days_is_counted_once(database: Database) -> None:
     """Another gateway that forgets old sources meanwhile does not forget those of this one."""
     audio_s, now = 3600.0, NOON
