@@ -113,7 +113,8 @@ async def test_jobs_are_seen_by_the_key_that_made_them(serve_jobs: ServeJobs, ht
         assert (await http.request(method, f"{server.http}/v1/jobs/{id_}{path}", headers=foreign)).status_code == 404
         assert (await http.request(method, f"{server.http}/v1/jobs/{id_}{path}")).status_code == 401
     assert (await http.get(f"{server.http}/v1/jobs", headers=foreign)).json()["data"] == []
-    assert [each["id"] for each in (await http.get(f"{server.http}/v1/jobs", headers=own)).json()["data"]] == [id_]
+    (job,) = (await http.get(f"{server.http}/v1/jobs", headers=own)).json()["data"]
+    assert (job["id"], job["status"]) == (id_, "queued")
 
 
 async def test_what_is_no_id_of_a_job_is_not_found(serve_jobs: ServeJobs, http: httpx.AsyncClient, url: URL) -> None:
