@@ -139,9 +139,7 @@ async def test_without_a_database_keys_of_the_file_are_counted_in_the_metrics(se
 async def test_the_series_of_keys_begin_before_their_first_use(operator: Operator, keys_file: str) -> None:
     """A series that begins with its first use hides that from `increase()`, by which operators bill."""
     operator.create("other one")
-    server = await operator.serve(
-        keys_file=keys_file,
-    )
+    server = await operator.serve(keys_file=keys_file)
     async with httpx.AsyncClient(base_url=server.http) as client:
         page = (await client.get("/metrics")).text
     for key in ("acme", "boss", "other one", "other"):
