@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
-from sqlalchemy import make_url
 
 from tests.plugins.accounts.conftest import Unsteady
 from tutti_server.app.errors import RequestError
@@ -14,7 +13,6 @@ from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.keys import key_records
 from tutti_server.plugins.accounts.keys.key_directory import KEEP_S, READ_ALL_S, KeyDirectory
-from tutti_server.plugins.accounts.keys.key_records import KeyRecord, hash_of
 
 Result = TypeVar("Result")
 
@@ -156,23 +154,3 @@ async def test_a_copy_with_as_many_changes_is_read_anew_in_time(unsteady: Unstea
     await directory.refresh()
     assert directory.find(new)
     assert not directory.find(lost)
-
-
-def test_keys_of_the_database_are_found_by_their_hashes() -> None:
-    """The time of a search depends on the hash of what was shown, which tells nothing of the keys that there are."""
-    directory = KeyDirectory(Database(make_url("sqlite://")))
-    directory._is_up = True
-    directory._by_hash = Looked()
-    assert directory.find("tutti_wrong") is None
-    assert directory._by_hash.asked == [hash_of("tutti_wrong")]
-
-
-class Looked(dict[str, KeyRecord]):
-    """Notes what is looked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.asked.append(key)
-        return super().get(key, default)
