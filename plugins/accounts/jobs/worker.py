@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
 from secrets import token_hex
-from typing import IO, Protocol, TypeVar
+from typing import IO, TypeVar
 
 from sqlalchemy import Connection
 
@@ -36,22 +36,16 @@ PUT_BACK_S = 3.0
 """How long a stopping gateway tries to give its jobs back, in seconds. Others take them later otherwise."""
 
 _Result = TypeVar("_Result")
+Fetch = Callable[[str, IO[bytes]], Awaitable[None]]
+"""Fetches the recording of a job from its address into a file.
+
+It raises `JobFailed` or `JobDelayed`, and `OSError` where the file cannot be written.
+"""
 _StepOfJob = Callable[[Job, asyncio.Event], Awaitable[JobResult | None]]
 """Does a step of a job. Returns what it has made; `None` where another step follows.
 
 It sets the event where it begins to keep something, after which it is not left before its end.
 """
-
-
-class Fetch(Protocol):
-    """Fetches a recording from an address into a file.
-
-    Raises `JobFailed` or `JobDelayed`, and `OSError` where the file cannot be written.
-    """
-
-    async def __call__(self, url: str, file: IO[bytes]) -> None:
-        """Fetch the recording of a job."""
-        ...
 
 
 class JobWorker:
@@ -266,8 +260,7 @@ class JobWorker:
         except FileNotFoundError:
             raise JobFailed("no_audio", "the recording is no longer in the spool") from None
         except SpoolAway as error:
-            logger.warning("[%s] its recording cannot be read: %s", job.id, error)
-            raise await self._delayed_by_spool("read", error) from error
+            raise await self._delayed_by_spool(job, "read", error) from error
         with recording:
             return await kind.work(job, recording)
 
@@ -289,11 +282,11 @@ class JobWorker:
             try:
                 await self._jobs.put(job.id, file)
             except OSError as error:
-                logger.warning("[%s] its recording cannot be kept: %s", job.id, error)
-                raise await self._delayed_by_spool("written", error) from error
+                raise await self._delayed_by_spool(job, "written", error) from error
 
-    async def _delayed_by_spool(self, what: str, error: OSError) -> JobDelayed:
+    async def _delayed_by_spool(self, job: Job, what: str, error: OSError) -> JobDelayed:
         """The delay of a job whose recording cannot be read or written: no attempt, unless the spool itself works."""
+        logger.warning("[%s] its recording cannot be %s: %s", job.id, what, error)
         counts = not isinstance(error, AllAway) and await self._jobs.spool_works()
         return JobDelayed(f"the store of recordings cannot be {what} at present", counts=counts)
 
