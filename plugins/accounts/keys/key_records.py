@@ -242,11 +242,9 @@ def _next_version(connection: Connection) -> int:
 
 def _record(row: Row[Any]) -> KeyRecord:
     values = row._mapping
+    same = "id hash old_hash old_until signing_key created expires withdrawn version".split()
     return KeyRecord(
-        **{name: values[name] for name in ("id", "hash", "old_hash", "old_until", "signing_key", "created")},
-        expires=values["expires"],
-        withdrawn=values["withdrawn"],
-        version=values["version"],
+        **{name: values[name] for name in same},
         api_key=ApiKey(
             name=values["name"],
             id=values["id"],
