@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -156,34 +157,32 @@ async def test_a_start_without_the_key_says_which_is_missing(tmp_path: Path) -> 
     What was sealed with a key that is lost can be dropped.
     """
     file = tmp_path / "keys"
-    file.write_text(line(OLD))
     database = Database(make_url(f"sqlite:///{tmp_path / 'tutti.db'}"))
     jobs = Jobs(database, FolderSpool(tmp_path / "jobs"), SETTINGS, seals=Seals([OLD]))
     await jobs.submit("o", "o", REQUEST, io.BytesIO(b"audio"))
     await database.close()
-    settings = {"jobs": True, "data_folder": str(tmp_path)}
+    settings = AccountSettings(jobs=True, data_folder=str(tmp_path), secret_keys_file=str(file))
     (old,) = Seals([OLD]).key_ids
-    for content in ("", line(NEW)):
-        file.write_text(content or line(OLD))
-        wanted = AccountSettings(**settings, secret_keys_file=str(file) if content else "")  # type: ignore[arg-type]
+    file.write_text(line(NEW))
+    for wanted in (settings, replace(settings, secret_keys_file="")):
         with pytest.raises(SettingsError, match=f"secret_keys_file: expected the key {old}, with which secrets"):
             await check_database(wanted)
     file.write_text(line(NEW) + line(OLD))
-    await check_database(AccountSettings(**settings, secret_keys_file=str(file)))  # type: ignore[arg-type]
+    await check_database(settings)
     places = {"TUTTI_DATA_FOLDER": str(tmp_path), "TUTTI_SECRET_KEYS_FILE": str(file), "TUTTI_DATABASE_URL": ""}
     made = CliRunner().invoke(cli, ["keys", "create", "acme", "--json"], env=places | {"TUTTI_SECRET_KEYS_FILE": ""})
     assert json.loads(made.stdout)["name"] == "acme"
     done = CliRunner().invoke(cli, ["keys", "reseal"], env=places)
     assert done.output == f"1 jobs and 1 keys are sealed with the key {Seals([NEW]).key_ids[0]} now.\n"
     file.write_text(line(NEW))
-    await check_database(AccountSettings(**settings, secret_keys_file=str(file)))  # type: ignore[arg-type]
+    await check_database(settings)
     assert CliRunner().invoke(cli, ["keys", "reseal"], env=places).output.startswith("0 jobs and 0 keys")
     file.write_text(line(OLD))
     refused = CliRunner().invoke(cli, ["keys", "reseal"], env=places)
     assert refused.exit_code == 1 and "which has sealed it" in refused.stderr
     dropped = CliRunner().invoke(cli, ["keys", "reseal", "--drop-lost"], env=places)
     assert dropped.output == f"1 jobs and 1 keys are sealed with the key {old} now.\n"
-    await check_database(AccountSettings(**settings, secret_keys_file=str(file)))  # type: ignore[arg-type]
+    await check_database(settings)
 
 
 async def test_addresses_among_the_options_of_the_first_release_are_removed(database: Database, tmp_path: Path) -> None:
