@@ -96,7 +96,7 @@ class Accounts(AccountService):
             service.access.limits,
             self._job_metrics,
             self.usage,
-            lambda: self.named_keys,
+            lambda: self.keys,
             lambda: service.transcriber.is_alive and not service.admission.is_draining,
         )
 
@@ -111,10 +111,14 @@ class Accounts(AccountService):
         return (*self._service.file_keys.keys, *(each.api_key for each in self._records if each.withdrawn is None))
 
     @property
+    def keys(self) -> Sequence[ApiKey]:
+        """The keys with names that there are or were, as `named_keys`."""
+        return (*self._service.file_keys.keys, *(each.api_key for each in self._records))
+
+    @property
     def names(self) -> dict[str, str]:
         """The names of all keys that there are or were, by their accounts; the newest last."""
-        keys = (*self._service.file_keys.keys, *(each.api_key for each in self._records))
-        return {key.account: key.name for key in keys}
+        return {key.account: key.name for key in self.keys}
 
     @property
     def _records(self) -> "Sequence[KeyRecord]":

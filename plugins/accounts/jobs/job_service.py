@@ -54,7 +54,7 @@ class JobService:
         limits: KeyLimits,
         metrics: JobMetrics,
         counter: UsageCounter | None,
-        named_keys: Callable[[], Sequence[ApiKey]],
+        keys: Callable[[], Sequence[ApiKey]],
         may_work: Callable[[], bool],
     ) -> None:
         """Prepare the jobs of a service.
@@ -62,7 +62,7 @@ class JobService:
         Args:
             limits: count what keys may have.
             counter: counts what all keys use; `None` where that is not counted.
-            named_keys: gives the keys with names that are in use now.
+            keys: gives the keys with names, also those that were withdrawn after they had sent a job.
             may_work: whether this gateway may do jobs now.
         """
         own = settings.of(AccountSettings)
@@ -70,7 +70,7 @@ class JobService:
         self._limits = limits
         self._counter = counter
         self.metrics = metrics
-        self._named_keys = named_keys
+        self._keys = keys
         self._may_work = may_work
         count = self._count if counter else None
         seals = seals_of_file(own.secret_keys_file)
@@ -180,7 +180,7 @@ class JobService:
         """Note a job that this gateway has ended."""
         self.metrics.ended_total.labels(job.state).inc()
         if job.audio_s and self._counter is not None:
-            key = next((each for each in self._named_keys() if each.account == job.account), None)
+            key = next((each for each in self._keys() if each.account == job.account), None)
             # It was counted with the end of the job. Only the metrics learn of it here.
             self._counter.note_saved(key, "job", job.audio_s)
 

@@ -1,5 +1,6 @@
 """`GET /v1/usage`, and the metrics of single keys, on a real server."""
 
+import asyncio
 import json
 from datetime import datetime, tzinfo
 from pathlib import Path
@@ -12,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from websockets.asyncio.client import connect
 
 from tests.app.conftest import Running, Serve
-from tests.fakes import pcm, silence, speech
-from tests.plugins.accounts.conftest import Operator
+from tests.fakes import FakeTranscriber, pcm, silence, speech
+from tests.plugins.accounts.conftest import Operator, accounts
 from tests.plugins.accounts.keys.test_scopes import AUDIO, bearer
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.plugins.accounts.keys import usage_counter, usage_endpoint
@@ -170,6 +171,23 @@ async def test_metrics_name_the_oldest_keys_only(operator: Operator) -> None:
     )
     assert server.metric("tutti_key_uses_total", key="other", kind="live") == 2
     assert server.metric("tutti_key_audio_seconds_total", key="second", kind="live") == 0
+
+
+@pytest.mark.default
+async def test_a_job_of_a_key_that_was_withdrawn_meanwhile_is_counted_under_its_name(operator: Operator) -> None:
+    acme, transcriber = operator.create("acme"), FakeTranscriber(holds=True)
+    server = await operator.serve(transcriber=transcriber, jobs=True)
+    directory = accounts(server).directory
+    assert directory
+    async with asyncio.timeout(30), httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        await client.post("/v1/jobs", headers=bearer(acme), files={"file": AUDIO})
+        await transcriber.opened.wait()
+        operator.withdraw("acme")
+        await directory.refresh()
+        transcriber.release()
+        while not server.metric("tutti_jobs_ended_total", outcome="done"):
+            await client.get("/healthz")
+    assert server.metric("tutti_key_uses_total", key="acme", kind="job") == 1
 
 
 def test_a_label_stays_when_its_key_is_withdrawn_and_their_number_is_bounded() -> None:
