@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,35 +41,34 @@ ROOMS = RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000)
 IDS = ["in one process", "through the shared store"]
 
 
-@dataclass(frozen=True)
-class Customers:
-    """The keys of a service. A customer is the position of its key."""
-
-    keys: tuple[ApiKey, ...]
-
-    def access(self) -> Access:
-        named = {each.key: each for each in self.keys if each.name}
-        unnamed = [each.key for each in self.keys if not each.name]
-        return Access(unnamed, "s", lambda reason: None, LocalStore(), lambda: named)
-
-    async def clients(self, access: Access) -> list[tuple[int, Client]]:
-        """Each customer with its key, and with a client secret that the key has made."""
-        found = []
-        for customer, key in enumerate(self.keys):
-            secret = access.sign_client_secret(key.key, int(time.time()) + 60, {}, rooms=True)
-            for credential in (key.key, secret.value):
-                client = await access.live_client(credential)
-                assert client
-                found.append((customer, client))
-        return found
+Keys = Sequence[ApiKey]
+"""The keys of a service. A customer is the position of its key."""
 
 
-def _customers(names: Sequence[str]) -> Customers:
-    return Customers(tuple(ApiKey(name=name, key=f"k{number}") for number, name in enumerate(names)))
+def access_of(keys: Keys) -> Access:
+    named = {each.key: each for each in keys if each.name}
+    unnamed = [each.key for each in keys if not each.name]
+    return Access(unnamed, "s", lambda reason: None, LocalStore(), lambda: named)
+
+
+async def clients_of(keys: Keys, access: Access) -> list[tuple[int, Client]]:
+    """Each customer with its key, and with a client secret that the key has made."""
+    found = []
+    for customer, key in enumerate(keys):
+        secret = access.sign_client_secret(key.key, int(time.time()) + 60, {}, rooms=True)
+        for credential in (key.key, secret.value):
+            client = await access.live_client(credential)
+            assert client
+            found.append((customer, client))
+    return found
+
+
+def keys_of(names: Sequence[str]) -> Keys:
+    return [ApiKey(name=name, key=f"k{number}") for number, name in enumerate(names)]
 
 
 CUSTOMERS = st.builds(
-    lambda named, n_unnamed: _customers([*named, *[""] * n_unnamed]),
+    lambda named, n_unnamed: keys_of([*named, *[""] * n_unnamed]),
     st.lists(st.sampled_from(NAMES), unique=True, max_size=3),
     st.integers(1, 2),
 )
@@ -106,11 +104,11 @@ def add_job(connection: Connection, account: str) -> Job:
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=IDS)
 @given(customers=CUSTOMERS, sid=st.sampled_from(SIDS))
-def test_a_call_is_found_by_its_own_account_alone(is_shared: bool, customers: Customers, sid: str) -> None:
+def test_a_call_is_found_by_its_own_account_alone(is_shared: bool, customers: Keys, sid: str) -> None:
     """All customers have a call of the same id at once; each client receives its own customer's."""
 
     async def check() -> None:
-        clients = await customers.clients(customers.access())
+        clients = await clients_of(customers, access_of(customers))
         async with hubs(is_shared) as (here, there), AsyncExitStack() as stack:
             outboxes = [
                 (customer, await stack.enter_async_context(there.subscribe(CallId(client.account, sid))))
@@ -134,11 +132,11 @@ def test_a_call_is_found_by_its_own_account_alone(is_shared: bool, customers: Cu
 # Each example has a database of its own.
 @settings(max_examples=max(5, settings().max_examples // 5))
 @given(customers=CUSTOMERS)
-def test_a_room_and_a_job_belong_to_their_account(customers: Customers) -> None:
+def test_a_room_and_a_job_belong_to_their_account(customers: Keys) -> None:
     """The token of a room does not open it for another account, and no request of another finds a job."""
 
     async def check() -> None:
-        clients = await customers.clients(customers.access())
+        clients = await clients_of(customers, access_of(customers))
         rooms = Rooms(LocalStore(), ROOMS)
         with TemporaryDirectory() as folder:
             database = Database(make_url(f"sqlite:///{Path(folder) / 'tutti.db'}"))
@@ -160,9 +158,9 @@ def test_a_room_and_a_job_belong_to_their_account(customers: Customers) -> None:
 
 
 @given(customers=CUSTOMERS)
-def test_a_key_reads_its_own_usage_alone(customers: Customers) -> None:
+def test_a_key_reads_its_own_usage_alone(customers: Keys) -> None:
     """All keys without a name are counted together, and none of them may read that."""
-    for asking, wanted in product(customers.keys, customers.keys):
+    for asking, wanted in product(customers, customers):
         key = asking if asking.name else None
         account = readable_usage(key, wanted.name or UNNAMED)
         assert account == (asking.account if key and asking == wanted else None)
@@ -171,10 +169,10 @@ def test_a_key_reads_its_own_usage_alone(customers: Customers) -> None:
 async def test_calls_without_a_key_belong_to_the_only_key_without_a_name() -> None:
     """Where there are several, or none, no key has them."""
     for n_unnamed, is_found in ((0, False), (1, True), (2, False)):
-        customers = _customers(["acme", *[""] * n_unnamed])
-        access = customers.access()
+        customers = keys_of(["acme", *[""] * n_unnamed])
+        access = access_of(customers)
         account = access.client_without_key().account
-        found = [customer for customer, client in await customers.clients(access) if client.account == account]
+        found = [customer for customer, client in await clients_of(customers, access) if client.account == account]
         assert found == ([1, 1] if is_found else [])
         assert (account == OPERATOR) == (not is_found)
 
