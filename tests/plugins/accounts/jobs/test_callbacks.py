@@ -33,6 +33,8 @@ from tutti_server.plugins.accounts.settings import AccountSettings
 SECRET = "secret"
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
 SETTINGS = AccountSettings(job_workers=0)
+HERE = {"job_secret": SECRET, "callback_hosts": "127.0.0.1", "private_networks": "127.0.0.0/8"}
+"""Settings of a server that may report to this machine."""
 
 
 class Receiver:
@@ -87,11 +89,8 @@ class Sender:
 
     async def hurry(self) -> None:
         """Let what waits be due."""
-        await self.database.run(
-            lambda each: each.execute(
-                update(job_store.callbacks).where(job_store.callbacks.c.due.is_not(None)).values(due=0)
-            )
-        )
+        waiting = update(job_store.callbacks).where(job_store.callbacks.c.due.is_not(None))
+        await self.database.run(lambda each: each.execute(waiting.values(due=0)))
 
 
 @pytest.fixture
@@ -204,8 +203,7 @@ async def test_a_receiver_that_stays_away_is_given_up(sender: Sender) -> None:
 
 @pytest.mark.default
 async def test_a_server_reports_its_jobs(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
-    settings = {"callback_hosts": "127.0.0.1", "private_networks": "127.0.0.0/8"}
-    server = await serve_jobs(job_secret=SECRET, **settings)
+    server = await serve_jobs(**HERE)
     async with asyncio.timeout(60), Receiver().running() as receiver:
         id_ = (await submit(http, server, callback=receiver.url)).json()["id"]
         _, body = await receiver.received.get()
@@ -223,8 +221,7 @@ async def test_an_address_is_kept_nowhere_but_sealed(
     """In both protocols. It is opened for the report, whose receiver gets the password."""
     keys = tmp_path / "keys"
     keys.write_text(b64encode(bytes(32)).decode())
-    settings = {"callback_hosts": "127.0.0.1", "private_networks": "127.0.0.0/8"}
-    server = await serve_jobs(job_secret=SECRET, secret_keys_file=str(keys), **settings)
+    server = await serve_jobs(secret_keys_file=str(keys), **HERE)
     async with asyncio.timeout(60), Receiver().running() as receiver:
         address = receiver.url.replace("://", "://user:password@")
         await submit(http, server, callback=address)
