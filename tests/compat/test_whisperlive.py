@@ -5,9 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -51,34 +49,24 @@ def test_golden_exchanges(path: Path) -> None:
     replay(path, WhisperLive(), as_float32)
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> Callable[..., Any]:
-    assert PACKAGE.is_dir(), "whisper-live is missing: run `make setup`"
-
-    def run(server: Running, query: str = "", **arguments: object) -> Any:
-        host, _, port = server.address.partition(":")
-        arguments |= {"host": host, "port": port + query}
-        done = subprocess.run(
-            [sys.executable, str(CLIENT), json.dumps(arguments)],
-            cwd=tmp_path,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=CLIENT_TIMEOUT_S,
-            env=os.environ | {"PYTHONPATH": str(PACKAGE)},
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    return run
-
-
 @supported("whisperlive", "END_OF_AUDIO")
-def test_the_package_streams(server: Running, client: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_package_streams(server: Running, tmp_path: Path) -> None:
     """What is sent is committed when the client closes, which waits for that."""
+    assert PACKAGE.is_dir(), "whisper-live is missing: run `make setup`"
     pcm = tmp_path / "call.raw"
     pcm.write_bytes(read("call").tobytes())
-    done = client(server, run="stream", pcm=str(pcm), options={"lang": "en"})
+    host, _, port = server.address.partition(":")
+    ran = subprocess.run(
+        [sys.executable, CLIENT, json.dumps({"host": host, "port": port, "pcm": str(pcm), "options": {"lang": "en"}})],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=CLIENT_TIMEOUT_S,
+        env=os.environ | {"PYTHONPATH": str(PACKAGE)},
+    )
+    assert ran.returncode == 0, ran.stderr
+    done = json.loads(ran.stdout)
     assert "address on my account" in " ".join(done["committed"])
     times = [(float(segment["start"]), float(segment["end"])) for segment in done["segments"]]
     assert all(start < end for start, end in times)

@@ -2,7 +2,7 @@
 
 It is given their path, which service, and options of the service, as one JSON object. The client's detector is played
 by hand: the turn ends where the samples do. For Flux they are followed by silence, so that the server ends the turn.
-Prints final and interim texts, errors, and the news of turns.
+Prints final texts, errors, and the news of turns.
 """
 
 import asyncio
@@ -14,7 +14,6 @@ from loguru import logger
 from pipecat.frames.frames import (
     ErrorFrame,
     InputAudioRawFrame,
-    InterimTranscriptionFrame,
     TranscriptionFrame,
     VADUserStoppedSpeakingFrame,
 )
@@ -49,7 +48,6 @@ async def main(samples: bytes, *, is_flux: bool, **options: object) -> dict[str,
     return {
         "news": news,
         "finals": [[frame.text, frame.finalized] for frame in down if isinstance(frame, TranscriptionFrame)],
-        "interims": [frame.text for frame in down if isinstance(frame, InterimTranscriptionFrame)],
         "errors": [frame.error for frame in up if isinstance(frame, ErrorFrame)],
     }
 
