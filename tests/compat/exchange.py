@@ -6,12 +6,13 @@ the answers, `{"answer": message}` and `{"close": [code, reason]}`. The engine o
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 from tests.fakes import decode, pcm, silence, speech
@@ -44,6 +45,11 @@ SPEECH = st.builds(
 
 def golden(dialect: str) -> list[Path]:
     return sorted((GOLDEN / dialect).glob("*.json"))
+
+
+def cases(dialect: str, shows: Mapping[str, Any]) -> list[Any]:
+    """The exchanges of a dialect as cases of a test, with the marks of what those of some names show."""
+    return [pytest.param(path, id=path.stem, marks=shows.get(path.stem, ())) for path in golden(dialect)]
 
 
 @dataclass(frozen=True, slots=True)

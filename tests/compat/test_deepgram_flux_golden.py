@@ -11,15 +11,13 @@ from pydantic import BaseModel
 
 from tests.compat.asyncapi import flux_problems
 from tests.compat.conformance import approximated, supported
-from tests.compat.exchange import golden, record, replay
+from tests.compat.exchange import cases, golden, in_pieces, record, replay
 from tests.compat.sentences import SENTENCES
-from tests.compat.test_deepgram_golden import in_pieces
 from tests.fakes import MODEL
 from tutti_server.app.dialects.deepgram.flux_options import parse
 from tutti_server.app.dialects.deepgram.flux_wire import Flux
 
 FLUX = "deepgram-flux"
-PATHS = golden(FLUX)
 REQUEST_ID = "8f0e3d0e-1b1a-4d0c-9c59-3f1f1c0f5a11"
 RAW = "encoding=linear32&sample_rate=16000&"
 QUERIES = {
@@ -62,12 +60,12 @@ def answers(path: Path) -> list[dict[str, Any]]:
     return [step["answer"] for step in json.loads(path.read_text()) if "answer" in step]
 
 
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=SHOWS.get(path.stem, ())) for path in PATHS])
+@pytest.mark.parametrize("path", cases(FLUX, SHOWS))
 def test_messages_are_answered_as_recorded(path: Path) -> None:
     replay(path, dialect(path.stem), in_pieces, server=SENTENCES)
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", cases(FLUX, {}))
 def test_messages_are_those_that_deepgram_publishes(path: Path) -> None:
     """By the schema, by the SDK's classes, and counted from 0."""
     messages = answers(path)
@@ -78,5 +76,5 @@ def test_messages_are_those_that_deepgram_publishes(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for each in PATHS:
+    for each in golden(FLUX):
         record(each, dialect(each.stem), in_pieces, server=SENTENCES)

@@ -1,6 +1,5 @@
 """Deepgram's live messages, as they were recorded. `python -m tests.compat.test_deepgram_golden` records anew."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -8,17 +7,13 @@ from urllib.parse import parse_qsl
 import pytest
 
 from tests.compat.conformance import approximated, supported
-from tests.compat.exchange import golden, record, replay
-from tests.fakes import MODEL, pcm
+from tests.compat.exchange import cases, golden, in_pieces, record, replay
+from tests.fakes import MODEL
 from tutti_server.app.dialects.deepgram.live_wire import Deepgram
 from tutti_server.app.dialects.deepgram.metadata import Request
 from tutti_server.app.dialects.deepgram.options import parse
-from tutti_server.app.media.pcm import Samples
-from tutti_server.engine.api import SAMPLE_RATE
 
 LIVE = "deepgram-live"
-PIECE_SAMPLES = SAMPLE_RATE // 10
-PATHS = golden("deepgram")
 RAW = "encoding=linear32&sample_rate=16000&"
 QUERIES = {
     "interims": "interim_results=true&punctuate=true&vad_events=true&language=multi",
@@ -49,16 +44,11 @@ def dialect(name: str) -> Deepgram:
     return Deepgram(options, Request("a-request", MODEL.name, "1.2.3", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)))
 
 
-def in_pieces(samples: Samples) -> Iterator[bytes]:
-    for at in range(0, len(samples), PIECE_SAMPLES):
-        yield pcm(samples[at : at + PIECE_SAMPLES])
-
-
-@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem, marks=SHOWS.get(path.stem, ())) for path in PATHS])
+@pytest.mark.parametrize("path", cases("deepgram", SHOWS))
 def test_messages_are_answered_as_recorded(path: Path) -> None:
     replay(path, dialect(path.stem), in_pieces)
 
 
 if __name__ == "__main__":
-    for each in PATHS:
+    for each in golden("deepgram"):
         record(each, dialect(each.stem), in_pieces)

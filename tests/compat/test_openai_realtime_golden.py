@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.compat.conformance import approximated, refused, supported
-from tests.compat.exchange import PLAIN, golden, replay
+from tests.compat.exchange import PLAIN, cases, replay
 from tests.compat.sentences import SENTENCES
 from tests.fakes import MODEL
 from tutti_server.app.dialects.openai.realtime_options import RealtimeSettings, named
@@ -83,9 +83,7 @@ def dialect(path: Path) -> OpenAIRealtime:
     return OpenAIRealtime(session, warnings=warnings, max_text_chars=1 << 20)
 
 
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, id=path.stem, marks=SHOWS.get(path.stem, ())) for path in golden(DIALECT)]
-)
+@pytest.mark.parametrize("path", cases(DIALECT, SHOWS))
 def test_golden_exchanges(path: Path) -> None:
     # What was spoken decides about the ends of semantic turns.
     replay(path, dialect(path), as_appends, server=SENTENCES if path.stem == "model_in_the_url" else PLAIN)

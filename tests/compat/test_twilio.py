@@ -15,7 +15,7 @@ from tests.app.dialects.twilio.test_endpoint import call, hear_all, subscriber
 from tests.app.dialects.twilio.test_endpoint import speak as send
 from tests.compat.conformance import approximated, supported
 from tests.compat.conftest import OtherServer
-from tests.compat.exchange import Step, golden, replay
+from tests.compat.exchange import Step, cases, replay
 from tests.fakes import slow_mulaw
 from tests.recordings import TEXTS, encoded, read, words
 from tutti_server.app.dialects.call_streams.wire import Call
@@ -78,9 +78,7 @@ def media(track: str, at_ms: int, audio: bytes) -> str:
     return json.dumps({"event": "media", "media": fields, "streamSid": "MZ1"})
 
 
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, id=path.stem, marks=SHOWS.get(path.stem, ())) for path in golden("twilio")]
-)
+@pytest.mark.parametrize("path", cases("twilio", SHOWS))
 def test_golden_exchanges(path: Path) -> None:
     steps: list[Step] = []
     tracks = ("inbound", "outbound") if path.stem == "call" else ("inbound",)

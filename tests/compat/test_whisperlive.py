@@ -11,7 +11,7 @@ import pytest
 
 from tests.compat.conformance import approximated, supported
 from tests.compat.conftest import Running
-from tests.compat.exchange import golden, replay
+from tests.compat.exchange import cases, replay
 from tests.recordings import read, words
 from tutti_server.app.dialects.whisperlive.wire import WhisperLive
 from tutti_server.app.media.pcm import Samples
@@ -42,9 +42,7 @@ def as_float32(samples: Samples) -> list[bytes]:
     return [data[at : at + FRAME_BYTES] for at in range(0, len(data), FRAME_BYTES)]
 
 
-@pytest.mark.parametrize(
-    "path", [pytest.param(path, id=path.stem, marks=SHOWS.get(path.stem, ())) for path in golden("whisperlive")]
-)
+@pytest.mark.parametrize("path", cases("whisperlive", SHOWS))
 def test_golden_exchanges(path: Path) -> None:
     replay(path, WhisperLive(), as_float32)
 
