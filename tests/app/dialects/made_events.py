@@ -6,9 +6,15 @@ from tutti_server.app.session.messages import events
 from tutti_server.engine import api
 
 SOURCE = api.Segment(
-    start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.1, compression_ratio=1.0, no_speech_prob=0.0
+    start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.6931, compression_ratio=1.0, no_speech_prob=0.0
 )
-"""A segment of the engine."""
+"""A segment of the engine, with a confidence of a half."""
+
+
+def interim(stable: str, tail: str = "", start_s: float = 0.0, end_s: float = 1.0, **more: Any) -> events.Interim:
+    """Text of the first utterance that may still change."""
+    defaults: dict[str, Any] = {"utterance": 0, "channel": 0}
+    return events.Interim(stable=stable, tail=tail, start_s=start_s, end_s=end_s, **defaults | more)
 
 
 def segment(text: str, start_s: float, end_s: float, **more: Any) -> events.Segment:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.app.dialects import made_events
 from tests.app.dialects.call_streams.sinks import FakeSink
-from tests.app.dialects.made_events import SOURCE
+from tests.app.dialects.made_events import SOURCE, interim
 from tests.call_start import call_start
 from tests.compat.conformance import approximated, supported
 from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S
@@ -44,10 +44,6 @@ def segment(number: int, text: str, confidence: float) -> events.Segment:
 
 def utterance(text: str) -> events.Utterance:
     return made_events.utterance(text, 0.0, 1.0)
-
-
-def interim(stable: str, tail: str) -> events.Interim:
-    return events.Interim(utterance=0, channel=0, start_s=0.0, end_s=1.0, stable=stable, tail=tail)
 
 
 @supported("jambonz", "start: language, interimResults, sampleRateHz, options.hints")

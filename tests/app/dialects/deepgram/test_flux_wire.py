@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.dialects.made_events import segment, utterance
+from tests.app.dialects.made_events import interim, segment, utterance
 from tests.compat.asyncapi import flux_problems
 from tests.compat.exchange import SPEECH, Step, exchange, in_pieces
 from tests.compat.sentences import SENTENCES, spoken
@@ -40,10 +40,6 @@ def infos(dialect: Flux, *told: events.Event) -> list[tuple[str, int, str]]:
 
 def began(utterance: int = 0, at_s: float = 0.5) -> events.SpeechStarted:
     return events.SpeechStarted(utterance=utterance, channel=0, at_s=at_s, from_s=at_s - 0.3)
-
-
-def interim(stable: str, tail: str = "", utterance: int = 0) -> events.Interim:
-    return events.Interim(utterance=utterance, channel=0, start_s=0.2, end_s=1.0, stable=stable, tail=tail)
 
 
 def eager(text: str, utterance: int = 0) -> events.EagerEnd:

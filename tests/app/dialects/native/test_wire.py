@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -11,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.dialects.made_events import segment, utterance
+from tests.app.dialects.made_events import SOURCE, interim, segment, utterance
 from tutti_server.app.dialects.native import wire
 from tutti_server.app.errors import SessionError
 from tutti_server.app.live.dialect import Preparation
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
-from tutti_server.engine import api
 
 WIRE = Path(__file__).parents[3] / "wire"
 
@@ -140,15 +138,9 @@ class RecordingPublisher:
         self.published.append(message)
 
 
-SOURCE = api.Segment(
-    start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.6931, compression_ratio=1.0, no_speech_prob=0.0
-)
-"""A segment of the engine, with a confidence of a half."""
-
-
 SERVER: dict[str, events.Event] = {
     "segment without words or language": segment(
-        " How are you?", 2.0, 3.25, utterance=1, language=None, source=SOURCE, window_start_s=0.0
+        " How are you?", 2.0, 3.25, utterance=1, language=None, window_start_s=0.0
     ),
     "segment with words": segment(
         "Hello there.",
@@ -166,22 +158,16 @@ SERVER: dict[str, events.Event] = {
         (events.Notice("unknown_key", "volume: unknown key; ignored"),),
     ),
     "speech started": events.SpeechStarted(utterance=0, channel=1, at_s=0.42),
-    "interim": events.Interim(
-        utterance=0, channel=0, start_s=0.12, end_s=2.3, stable="Thank you for", tail=" calling north"
-    ),
-    "interim with words": events.Interim(
-        utterance=0,
-        channel=0,
-        start_s=0.12,
-        end_s=2.3,
-        stable="Thank you",
-        tail=" for calling",
+    "interim": interim("Thank you for", " calling north", 0.12, 2.3),
+    "interim with words": interim(
+        "Thank you",
+        " for calling",
+        0.12,
+        2.3,
         stable_words=(events.Word("Thank", 0.3, 0.52, 0.97), events.Word("you", 0.52, 0.7, 0.99)),
         tail_words=(events.Word("for", 0.7, 0.9, 0.98), events.Word("calling", 0.9, 1.2, 0.9)),
     ),
-    "interim with nothing stable yet": events.Interim(
-        utterance=0, channel=0, start_s=0.12, end_s=0.8, stable="", tail="Thank"
-    ),
+    "interim with nothing stable yet": interim("", "Thank", 0.12, 0.8),
     "utterance": utterance("Hello there. How are you?", 0.12, 3.25, 3.6, detector_from_s=(0.0,)),
     "utterance that heard speech and has no text": utterance(
         "",
@@ -195,7 +181,7 @@ SERVER: dict[str, events.Event] = {
         detector_from_s=(6.24, None),
     ),
     "a segment whose language was detected": segment(
-        "Guten Tag.", 4.0, 5.25, utterance=2, id=1, language="de", language_probability=0.97, source=SOURCE
+        "Guten Tag.", 4.0, 5.25, utterance=2, id=1, language="de", language_probability=0.97
     ),
     "an utterance whose language was detected": utterance(
         "Guten Tag.", 4.0, 5.25, 5.5, utterance=2, language="de", language_probability=0.97, detector_from_s=(5.5,)
@@ -227,7 +213,6 @@ SERVER: dict[str, events.Event] = {
         0.12,
         1.5,
         id=3,
-        source=SOURCE,
         window_start_s=0.0,
         words=(events.Word("Hello", 0.12, 0.6, 0.98, speaker=0), events.Word("there.", 0.6, 1.5, 0.91, speaker=1)),
         speaker=1,
@@ -237,7 +222,6 @@ SERVER: dict[str, events.Event] = {
         2.0,
         6.25,
         utterance=1,
-        source=replace(SOURCE, avg_logprob=math.log(0.5)),
         redactions=(events.Redaction("card", 2.5, 6.0),),
     ),
     "speakers": events.Speakers(0, (events.SpeakerSpan(0.0, 1.11, 0), events.SpeakerSpan(1.11, 2.22, 1))),
@@ -268,12 +252,8 @@ TURNS: dict[str, wire.TurnEvent] = {
 
 
 NAMED: dict[str, events.Event] = {
-    "interim of a channel with a name": events.Interim(
-        utterance=0, channel=1, start_s=0.12, end_s=2.3, stable="Thank you for", tail=" calling north"
-    ),
-    "segment of a channel with a name": segment(
-        " How are you?", 2.0, 3.25, utterance=1, channel=1, language=None, source=SOURCE
-    ),
+    "interim of a channel with a name": interim("Thank you for", " calling north", 0.12, 2.3, channel=1),
+    "segment of a channel with a name": segment(" How are you?", 2.0, 3.25, utterance=1, channel=1, language=None),
     "utterance of a channel with a name": utterance(
         "Hello.", 4.0, 5.25, utterance=2, final_until_s=5.5, resume_from_s=(5.5, 4.0), detector_from_s=(5.5, None)
     ),

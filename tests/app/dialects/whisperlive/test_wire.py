@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.app.dialects.made_events import segment, utterance
+from tests.app.dialects.made_events import interim, segment, utterance
 from tests.compat.conformance import approximated, refused, supported
 from tutti_server.app.dialects.whisperlive.options import MAX_SEGMENTS, parse
 from tutti_server.app.dialects.whisperlive.wire import WhisperLive
@@ -49,10 +49,6 @@ def start(**options: object) -> tuple[WhisperLive, commands.Start]:
 
 def answers(dialect: WhisperLive, *said: events.Event) -> list[dict[str, Any]]:
     return [json.loads(text) for event in said for text in dialect.write(event)]
-
-
-def interim(text: str, utterance: int = 0) -> events.Interim:
-    return events.Interim(utterance=utterance, channel=0, start_s=0.0, end_s=1.0, stable=text, tail="")
 
 
 UTTERANCE = utterance("", 0.0, 1.0)
@@ -259,7 +255,7 @@ def test_the_client_keeps_every_segment_once(
     shown = None
     now_s = 0.0
     for number, (gap_s, duration_s) in enumerate(gaps):
-        said: list[events.Event] = [interim(f"Wor{number}", number)] if shows[number] else []
+        said: list[events.Event] = [interim(f"Wor{number}", utterance=number)] if shows[number] else []
         said.append(segment(f"Word{number}.", now_s + gap_s, now_s + gap_s + duration_s))
         now_s += gap_s + duration_s
         for message in answers(dialect, *said):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.app.dialects.made_events import interim
 from tests.call_start import call_start
 from tests.compat.conformance import refused, supported
 from tutti_server.app.dialects.call_streams.wire import Call
@@ -72,8 +73,8 @@ def hear(send: Sender, seconds: float) -> None:
 
 def place(send: Sender, start_s: float, end_s: float) -> tuple[str, str]:
     """The offset and the duration of a transcript."""
-    interim = events.Interim(utterance=1, channel=1, start_s=start_s, end_s=end_s, stable="Hi", tail=" you")
-    data = written(send, interim)[0]["parameters"]["entities"][0]["data"]
+    event = interim("Hi", " you", start_s, end_s, channel=1)
+    data = written(send, event)[0]["parameters"]["entities"][0]["data"]
     return data["offset"], data["duration"]
 
 
@@ -192,14 +193,14 @@ def test_text_that_ends_where_audio_was_left_out_ends_before_the_gap() -> None:
 @supported("audiohook", "event: transcript")
 def test_interims_are_transcripts_only_where_asked_for() -> None:
     """Genesys limits the rate of messages to it."""
-    interim = events.Interim(utterance=1, channel=0, start_s=1.0, end_s=2.0, stable="Hi", tail=" you")
-    assert written(opened(), interim) == []
-    (message,) = written(opened(interim="true"), interim)
+    event = interim("Hi", " you")
+    assert written(opened(), event) == []
+    (message,) = written(opened(interim="true"), event)
     (entity,) = message["parameters"]["entities"]
     assert entity["type"] == "transcript"
     assert (entity["data"]["channel"], entity["data"]["isFinal"]) == ("external", False)
     assert entity["data"]["alternatives"][0]["interpretations"] == [{"type": "display", "transcript": "Hi you"}]
-    assert written(opened(interim="true", transcripts="false"), interim) == []
+    assert written(opened(interim="true", transcripts="false"), event) == []
 
 
 @supported("audiohook", "update, updated")
