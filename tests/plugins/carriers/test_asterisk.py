@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.app.dialects.call_streams.sinks import FakeSink, check_bad_beginning, read
 from tests.call_start import call_start
 from tests.compat.conformance import refused, supported
 from tutti_server.app.dialects.call_streams.call_stream import Opening
 from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S, Call
-from tutti_server.app.errors import BadMessage, SessionError, WrongState
+from tutti_server.app.errors import BadMessage, SessionError
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands, events
 from tutti_server.plugins.carriers.asterisk import FORMATS, Asterisk
@@ -31,7 +31,7 @@ JSON = {
 
 def started(sink: FakeSink, first: str = PLAIN, **parameters: str) -> Asterisk:
     dialect = Asterisk(sink, Opening(parameters=parameters))
-    tuple(dialect.read(first))
+    read(dialect, first)
     return dialect
 
 
@@ -43,11 +43,11 @@ def test_a_call_begins_in_either_form(first: str) -> None:
     sink = FakeSink()
     dialect = Asterisk(sink, Opening(parameters={"language": "en", "agent": "Ann", "track": "outbound"}))
     assert dialect.idle_timeout_s == START_TIMEOUT_S
-    assert tuple(dialect.read(first)) == (call_start(audio=AudioFormat("mulaw", 8000), language="en"),)
+    assert read(dialect, first) == (call_start(audio=AudioFormat("mulaw", 8000), language="en"),)
     assert sink.calls == [Call("pbx1-1.9", "c1", ("outbound",), {"agent": "Ann"})]
     assert dialect.idle_timeout_s is None
-    assert tuple(dialect.read(b"\x10" * 160)) == (commands.Audio(b"\x10" * 160),)
-    assert tuple(dialect.read(b"")) == ()
+    assert read(dialect, b"\x10" * 160) == (commands.Audio(b"\x10" * 160),)
+    assert read(dialect, b"") == ()
 
 
 def test_an_older_asterisk_names_only_the_connection() -> None:
@@ -81,7 +81,7 @@ def test_a_codec_that_is_not_decoded_ends_the_call(name: str) -> None:
 )
 def test_digits_go_to_subscribers(message: str) -> None:
     sink = FakeSink()
-    assert tuple(started(sink).read(message)) == ()
+    assert read(started(sink), message) == ()
     assert sink.texts == ['{"type":"dtmf","digit":"1","track":"inbound"}']
 
 
@@ -89,7 +89,7 @@ def test_digits_go_to_subscribers(message: str) -> None:
 @pytest.mark.parametrize("message", ["MEDIA_XOFF", '{"event":"QUEUE_DRAINED"}', "STATUS queue_length:43 xon_level:800"])
 def test_events_about_our_media_have_no_effect(message: str) -> None:
     sink = FakeSink()
-    assert tuple(started(sink).read(message)) == ()
+    assert read(started(sink), message) == ()
     assert sink.published == []
 
 
@@ -98,7 +98,7 @@ def test_events_about_our_media_have_no_effect(message: str) -> None:
     "message", ["ERROR channel_id:a error_text:no such thing", '{"event":"ERROR","error_text":"no such thing"}']
 )
 def test_an_error_of_asterisk_is_a_warning(message: str) -> None:
-    assert tuple(started(FakeSink()).read(message)) == (events.Notice("carrier_error", "Asterisk says: no such thing"),)
+    assert read(started(FakeSink()), message) == (events.Notice("carrier_error", "Asterisk says: no such thing"),)
 
 
 @pytest.mark.parametrize("message", ["NEWS x:y", '{"event":"NEWS"}', '{"command":"ANSWER"}', "{", " "])
@@ -111,9 +111,7 @@ def test_a_strange_message_is_fatal_only_before_the_call(message: str) -> None:
 
 
 def test_media_before_the_call_is_fatal() -> None:
-    with pytest.raises(WrongState) as error:
-        Asterisk(FakeSink()).read(b"\0")
-    assert error.value.is_fatal
+    check_bad_beginning(Asterisk(FakeSink()), b"\0", "audio: expected MEDIA_START first")
 
 
 @pytest.mark.parametrize(

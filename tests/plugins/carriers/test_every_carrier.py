@@ -1,12 +1,11 @@
 """What holds of every telephone system: its mistakes, its end, and who receives the events of its session."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.app.dialects.call_streams.sinks import FakeSink, read
 from tutti_server.app.dialects.call_streams.call_stream import Opening
 from tutti_server.app.errors import SessionError
 from tutti_server.app.session.messages import commands, events
@@ -40,7 +39,7 @@ SENT_NOTHING = ("asterisk", "plivo", "telnyx", "vonage")
 def started(name: str, sink: FakeSink) -> Any:
     make, start = CARRIERS[name]
     dialect = make(sink)
-    assert tuple(dialect.read(json.dumps(start)))
+    assert read(dialect, start)
     return dialect
 
 
@@ -68,5 +67,5 @@ def test_a_later_mistake_does_not_end_the_call(name: str) -> None:
     messages: list[dict[str, Any]] = [CARRIERS[name][1], {"event": "other", "type": "other"}, {"event": {}}]
     for message in messages:
         with pytest.raises(SessionError) as error:
-            dialect.read(json.dumps(message))
+            read(dialect, message)
         assert not error.value.is_fatal

@@ -4,12 +4,11 @@ import json
 
 import pytest
 
-from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.app.dialects.call_streams.sinks import FakeSink, check_bad_beginning, read
 from tests.call_start import call_start
 from tests.compat.conformance import supported
 from tutti_server.app.dialects.call_streams.call_stream import Opening
 from tutti_server.app.dialects.call_streams.wire import Call
-from tutti_server.app.errors import SessionError
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands, events
 from tutti_server.plugins.carriers.freeswitch import FreeSwitch
@@ -33,12 +32,10 @@ def test_metadata_describes_the_call() -> None:
     sink = FakeSink()
     dialect = stream(sink, mix="stereo", rate="16k", language="en")
     metadata = {"call": "4f0e", "language": "de", "agent": "Ann", "queue": 7, "vip": True, "note": None}
-    assert tuple(dialect.read(json.dumps(metadata))) == (
-        call_start(audio=AudioFormat("pcm_s16le", 16_000, 2), language="en"),
-    )
+    assert read(dialect, metadata) == (call_start(audio=AudioFormat("pcm_s16le", 16_000, 2), language="en"),)
     parameters = {"agent": "Ann", "queue": "7", "vip": "true", "note": ""}
     assert sink.calls == [Call("4f0e", "s1", ("inbound", "outbound"), parameters)]
-    assert tuple(dialect.read(b"\0" * 8)) == (commands.Audio(b"\0" * 8),)
+    assert read(dialect, b"\0" * 8) == (commands.Audio(b"\0" * 8),)
 
 
 @supported("freeswitch", "mono, 8k")
@@ -46,7 +43,7 @@ def test_metadata_describes_the_call() -> None:
 @pytest.mark.parametrize(("mix", "track"), [("mono", "inbound"), ("mixed", "mixed")])
 def test_a_stream_without_metadata_begins_with_its_audio(mix: str, track: str) -> None:
     sink = FakeSink()
-    assert tuple(stream(sink, mix=mix).read(b"\0\0")) == (
+    assert read(stream(sink, mix=mix), b"\0\0") == (
         call_start(audio=AudioFormat("pcm_s16le", 8000, 1)),
         commands.Audio(b"\0\0"),
     )
@@ -56,13 +53,13 @@ def test_a_stream_without_metadata_begins_with_its_audio(mix: str, track: str) -
 def test_empty_parameters_of_the_address_leave_room_for_metadata() -> None:
     """A dial plan gives them where a variable has no value."""
     dialect = stream(mix=" ", rate="", answers=" ", language="")
-    (start,) = dialect.read('{"language": "de"}')
+    (start,) = read(dialect, {"language": "de"})
     assert start == call_start(audio=AudioFormat("pcm_s16le", 8000, 1), language="de")
 
 
 def test_metadata_may_be_plain_text() -> None:
     sink = FakeSink()
-    tuple(stream(sink).read("billing"))
+    read(stream(sink), "billing")
     assert sink.calls[0].parameters == {"metadata": "billing"}
 
 
@@ -70,8 +67,8 @@ def test_metadata_may_be_plain_text() -> None:
 def test_later_text_goes_to_subscribers() -> None:
     sink = FakeSink()
     dialect = stream(sink)
-    tuple(dialect.read(b"\0\0"))
-    assert tuple(dialect.read('{"digit":"1"}')) == ()
+    read(dialect, b"\0\0")
+    assert read(dialect, '{"digit":"1"}') == ()
     assert sink.texts == ['{"type":"text","text":"{\\"digit\\":\\"1\\"}"}']
 
 
@@ -102,6 +99,4 @@ def test_each_module_receives_the_events_that_it_passes_on() -> None:
 def test_a_bad_beginning_is_fatal_and_says_what_is_expected(
     parameters: dict[str, str], first: str | bytes, expected: str
 ) -> None:
-    with pytest.raises(SessionError, match=expected) as error:
-        stream(None, False, **parameters).read(first)
-    assert error.value.is_fatal
+    check_bad_beginning(stream(None, False, **parameters), first, expected)

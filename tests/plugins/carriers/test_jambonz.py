@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from tests.app.dialects import made_events
-from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.app.dialects.call_streams.sinks import FakeSink, check_bad_beginning, read
 from tests.app.dialects.made_events import SOURCE, interim
 from tests.call_start import call_start
 from tests.compat.conformance import approximated, supported
 from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S
-from tutti_server.app.errors import SessionError
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
@@ -22,14 +21,10 @@ from tutti_server.plugins.carriers.jambonz import Jambonz
 START = {"type": "start", "language": "en-US", "format": "raw", "encoding": "LINEAR16", "sampleRateHz": 8000}
 
 
-def read(dialect: Jambonz, **fields: object) -> tuple[Any, ...]:
-    return tuple(dialect.read(json.dumps(fields)))
-
-
 def started(**fields: object) -> Jambonz:
     dialect = Jambonz(FakeSink())
     assert dialect.idle_timeout_s == START_TIMEOUT_S
-    read(dialect, **(START | fields))
+    read(dialect, START | fields)
     assert dialect.idle_timeout_s is None
     return dialect
 
@@ -49,26 +44,26 @@ def utterance(text: str) -> events.Utterance:
 @supported("jambonz", "start: language, interimResults, sampleRateHz, options.hints")
 def test_the_start_has_the_options_of_the_recogniser() -> None:
     hints = ["Ahoy", {"phrase": "Brno", "boost": 5}]
-    assert read(Jambonz(FakeSink()), **START, interimResults=True, options={"hints": hints}) == (
+    assert read(Jambonz(FakeSink()), {**START, "interimResults": True, "options": {"hints": hints}}) == (
         call_start(audio=AudioFormat("pcm_s16le", 8000, 1), language="en-US", interim=True, hotwords=("Ahoy", "Brno")),
     )
     # Where the hints are objects, jambonz' feature server writes the list as text.
-    (command,) = read(Jambonz(FakeSink()), **START, options={"hints": json.dumps(hints[1:])})
+    (command,) = read(Jambonz(FakeSink()), {**START, "options": {"hints": json.dumps(hints[1:])}})
     assert command.hotwords == ("Brno",)
-    assert read(Jambonz(FakeSink()), type="start", sampleRateHz=16_000) == (
+    assert read(Jambonz(FakeSink()), {"type": "start", "sampleRateHz": 16_000}) == (
         call_start(audio=AudioFormat("pcm_s16le", 16_000, 1), language=None, interim=False),
     )
 
 
 @approximated("jambonz", "other options", how="ignored | a notice")
 def test_other_options_are_ignored_with_a_notice() -> None:
-    _, *notices = read(Jambonz(FakeSink()), **START, options={"profanityFilter": True})
+    _, *notices = read(Jambonz(FakeSink()), {**START, "options": {"profanityFilter": True}})
     assert notices == [events.Notice("ignored", "options.profanityFilter is ignored")]
 
 
 def test_hints_beyond_the_limit_end_no_call() -> None:
     hints = ["x" * 48, " ", *(f"word{at}" for at in range(65))]
-    command, notice = read(Jambonz(FakeSink()), **START, options={"hints": hints})
+    command, notice = read(Jambonz(FakeSink()), {**START, "options": {"hints": hints}})
     assert (command.hotwords, notice.message[-17:]) == (tuple(hints[2:66]), "64 of 67 are used")
 
 
@@ -101,9 +96,9 @@ def test_errors_are_answered() -> None:
 @supported("jambonz", "stop: the rest of the text, then the server closes")
 def test_the_stop_ends_the_session_once() -> None:
     dialect = started()
-    assert tuple(dialect.read(b"\0" * 320)) == (commands.Audio(b"\0" * 320),)
-    assert read(dialect, type="stop") == (commands.Stop(),)
-    assert tuple(dialect.read(b"\0" * 320)) == ()
+    assert read(dialect, b"\0" * 320) == (commands.Audio(b"\0" * 320),)
+    assert read(dialect, {"type": "stop"}) == (commands.Stop(),)
+    assert read(dialect, b"\0" * 320) == ()
     assert tuple(dialect.leave()) == ()
     assert dialect.close(Close(1000, "")) == Close(1000, "")
 
@@ -126,7 +121,4 @@ def test_the_stop_ends_the_session_once() -> None:
     ],
 )
 def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
-    message = first if isinstance(first, bytes) else json.dumps(first)
-    with pytest.raises(SessionError, match=expected) as error:
-        tuple(Jambonz(FakeSink()).read(message))
-    assert error.value.is_fatal
+    check_bad_beginning(Jambonz(FakeSink()), first, expected)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.app.dialects.call_streams.sinks import FakeSink, check_bad_beginning, read
 from tests.call_start import call_start
 from tests.compat.conformance import supported
 from tutti_server.app.dialects.call_streams.call_stream import Opening
@@ -34,10 +34,6 @@ def media(at_ms: int, audio: bytes, track: str = "inbound") -> dict[str, Any]:
     payload = base64.b64encode(audio).decode()
     described = {"track": track, "timestamp": str(CLOCK_MS + at_ms), "chunk": 1, "payload": payload}
     return {"event": "media", "streamId": "s1", "media": described}
-
-
-def read(dialect: Plivo, message: object) -> tuple[Any, ...]:
-    return tuple(dialect.read(json.dumps(message)))
 
 
 def started(sink: FakeSink, **fields: object) -> Plivo:
@@ -180,6 +176,4 @@ def test_what_happens_on_the_call_goes_to_subscribers() -> None:
     ],
 )
 def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
-    with pytest.raises(SessionError, match=expected) as error:
-        read(Plivo(FakeSink()), first)
-    assert error.value.is_fatal
+    check_bad_beginning(Plivo(FakeSink()), first, expected)

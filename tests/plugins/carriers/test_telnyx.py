@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.app.dialects.call_streams.sinks import FakeSink, check_bad_beginning, read
 from tests.call_start import call_start
 from tests.compat.conformance import approximated, refused, supported
 from tutti_server.app.dialects.call_streams.call_stream import Opening
@@ -28,10 +28,6 @@ def media(chunk: int, timestamp: object, audio: bytes = b"\x10" * 160, track: st
     payload = base64.b64encode(audio).decode()
     described = {"track": track, "chunk": str(chunk), "timestamp": timestamp, "payload": payload}
     return {"event": "media", "sequence_number": "4", "media": described, "stream_id": "s1"}
-
-
-def read(dialect: Telnyx, message: object) -> tuple[Any, ...]:
-    return tuple(dialect.read(json.dumps(message)))
 
 
 def started(sink: FakeSink, **parameters: str) -> Telnyx:
@@ -166,9 +162,7 @@ def test_other_codecs_are_refused(encoding: object) -> None:
     ],
 )
 def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
-    with pytest.raises(SessionError, match=expected) as error:
-        read(Telnyx(FakeSink()), first)
-    assert error.value.is_fatal
+    check_bad_beginning(Telnyx(FakeSink()), first, expected)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.app.dialects.call_streams.sinks import FakeSink, read
 from tests.call_start import call_start
 from tests.compat.conformance import approximated, refused, supported
 from tutti_server.app.dialects.call_streams.track_sync import SILENCE as SILENCES
@@ -38,10 +38,6 @@ def begin(parameters: dict[str, Any] | None = None, **fields: object) -> dict[st
 def media(track: str, timestamp: object, audio: bytes = b"\x10" * 160) -> dict[str, Any]:
     payload = base64.b64encode(audio).decode()
     return {"event": "media", "media": {"track": track, "chunk": "2", "timestamp": timestamp, "payload": payload}}
-
-
-def read(dialect: Twilio, message: object) -> tuple[Any, ...]:
-    return tuple(dialect.read(json.dumps(message)))
 
 
 @pytest.fixture

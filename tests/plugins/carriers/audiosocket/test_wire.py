@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.app.dialects.call_streams.sinks import FakeSink, read
 from tests.call_start import call_start
 from tests.compat.conformance import supported
 from tutti_server.app.dialects.call_streams.call_stream import Opening
@@ -31,7 +31,7 @@ FIRST = packet(ID, CALL.bytes)
 
 def begun(sink: FakeSink | None = None, **parameters: str) -> AudioSocket:
     dialect = AudioSocket(sink or FakeSink(), Opening(parameters=parameters))
-    assert tuple(dialect.read(FIRST)) == ()
+    assert read(dialect, FIRST) == ()
     return dialect
 
 
@@ -45,8 +45,8 @@ def test_a_call_begins_and_its_first_audio_starts_the_session() -> None:
     assert sink.calls == [Call(str(CALL), str(CALL), ("inbound",), {"agent": "Ann"})]
     start = call_start(audio=AudioFormat("pcm_s16le", 8000), language="en")
     audio = commands.Audio(b"\1\0" * 160)
-    assert tuple(dialect.read(packet(0x10, b"\1\0" * 160))) == (start, audio)
-    assert tuple(dialect.read(packet(0x10, b"\1\0" * 160))) == (audio,)
+    assert read(dialect, packet(0x10, b"\1\0" * 160)) == (start, audio)
+    assert read(dialect, packet(0x10, b"\1\0" * 160)) == (audio,)
 
 
 @supported("audiosocket", "0x11 to 0x18, audio at 12 to 192 kHz")
@@ -59,7 +59,7 @@ def test_the_type_of_the_audio_says_its_rate(kind: int, rate: int) -> None:
 
 def test_the_rate_does_not_change_within_a_call() -> None:
     dialect = begun()
-    tuple(dialect.read(packet(0x10, b"\0\0")))
+    read(dialect, packet(0x10, b"\0\0"))
     with pytest.raises(SessionError, match="audio of type 0x10, as before, got 0x12") as error:
         dialect.read(packet(0x12, b"\0\0"))
     assert error.value.is_fatal
@@ -68,7 +68,7 @@ def test_the_rate_does_not_change_within_a_call() -> None:
 @supported("audiosocket", "0x03, a digit")
 def test_digits_go_to_subscribers() -> None:
     sink = FakeSink()
-    assert tuple(begun(sink).read(packet(DTMF, b"#"))) == ()
+    assert read(begun(sink), packet(DTMF, b"#")) == ()
     assert sink.texts == ['{"type":"dtmf","digit":"#","track":"inbound"}']
 
 
@@ -77,7 +77,7 @@ def test_the_announcement_names_the_side() -> None:
     sink = FakeSink()
     dialect = begun(sink, track="outbound", agent="Ann")
     assert sink.calls == [Call(str(CALL), str(CALL), ("outbound",), {"agent": "Ann"})]
-    tuple(dialect.read(packet(DTMF, b"1")))
+    read(dialect, packet(DTMF, b"1"))
     assert sink.texts == ['{"type":"dtmf","digit":"1","track":"outbound"}']
     with pytest.raises(RequestError, match="track: expected inbound or outbound, got 'both'"):
         read_announcement({"parameters": {"track": "both"}})
@@ -85,9 +85,7 @@ def test_the_announcement_names_the_side() -> None:
 
 @supported("audiosocket", "0xff, an error")
 def test_an_error_is_a_warning() -> None:
-    assert tuple(begun().read(packet(ERROR, b"\2"))) == (
-        events.Notice("carrier_error", "Asterisk reports the error 02"),
-    )
+    assert read(begun(), packet(ERROR, b"\2")) == (events.Notice("carrier_error", "Asterisk reports the error 02"),)
 
 
 @supported("audiosocket", "0x00, the end of the call")
