@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from tutti_server.app.dialects.checks import are_texts, integer_from
+from tutti_server.app.dialects.checks import are_texts, integer_from, usable_hotwords
 from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.errors import CLOSE_POLICY, BadStart, SessionError
 from tutti_server.app.languages import joined, language_of
@@ -21,7 +21,7 @@ from tutti_server.app.service.models import Models
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.version import VERSION
-from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, ModelCard
+from tutti_server.engine.api import ModelCard
 from tutti_server.plugins.wyoming.plugin import WyomingSettings
 
 MAX_EVENT_BYTES = 1 << 16
@@ -89,14 +89,12 @@ class WyomingDialect(QuietDialect):
         lists = [wanted.get(name) or [] for name in ("transcript_names", "transcript_terms")]
         if not all(map(are_texts, lists)):
             raise BadStart("transcript_names", "lists of texts", lists)
-        # A home has more names than a window takes: the first ones count, and Wyoming has no event for a warning.
-        names = (each.strip() for each in chain.from_iterable(lists))
-        hotwords = [each for each in names if 1 <= len(each.encode()) <= MAX_HOTWORD_BYTES]
         return commands.Start(
             audio=AudioFormat("pcm_s16le", data["rate"], data["channels"], is_mixed=data["channels"] > 1),
             model=name_of_model,
             language=self._language,
-            hotwords=tuple(hotwords[:MAX_HOTWORDS]),
+            # A home has more names than a window takes: the first ones count, and Wyoming has no event for a warning.
+            hotwords=usable_hotwords(chain.from_iterable(lists)),
             interim=False,
         )
 

@@ -16,6 +16,7 @@ from tutti_server.app.dialects.checks import (
     number_from,
     text_up_to,
     understood,
+    usable_hotwords,
 )
 from tutti_server.app.dialects.limits import (
     MAX_NAME_CHARS,
@@ -148,15 +149,15 @@ def _hotwords(value: Any) -> tuple[tuple[str, ...], list[str]]:
     if value is None:
         return (), []
     parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+    if not are_texts(parts):
         raise BadStart("hotwords", "text, or a list of texts", value)
     wanted: list[str] = []
     for part in map(str.strip, parts):
         wanted += [part] if len(part.encode()) <= MAX_HOTWORD_BYTES else part.split()
-    accepted = [word for word in wanted if 0 < len(word.encode()) <= MAX_HOTWORD_BYTES][:MAX_HOTWORDS]
+    accepted = usable_hotwords(wanted)
     n_dropped = sum(map(bool, wanted)) - len(accepted)
     limits = f"at most {MAX_HOTWORDS} of at most {MAX_HOTWORD_BYTES} bytes are taken"
-    return tuple(accepted), [f"hotwords: {limits}; {n_dropped} left out"] if n_dropped else []
+    return accepted, [f"hotwords: {limits}; {n_dropped} left out"] if n_dropped else []
 
 
 def _endpointing(value: Any) -> tuple[commands.Endpointing, list[str]]:
