@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compat.conformance import supported
 from tests.compat.exchange import Step, ToMessages, golden, replay
 from tests.compat.test_twilio import RecordedSink
 from tests.fakes import slow_mulaw
@@ -92,8 +93,21 @@ AUDIO: dict[str, ToMessages] = {
 }
 
 
+SHOWS = {
+    "asterisk": [supported("asterisk", "DTMF_END")],
+    "freeswitch": [supported("freeswitch", "send_text")],
+    "jambonz": [supported("jambonz", "error")],
+}
+"""What of the options the exchanges of a telephone system show."""
+
+
 @pytest.mark.parametrize(
-    ("name", "path"), [pytest.param(name, path, id=f"{name}-{path.stem}") for name in DIALECTS for path in golden(name)]
+    ("name", "path"),
+    [
+        pytest.param(name, path, id=f"{name}-{path.stem}", marks=SHOWS.get(name, ()))
+        for name in DIALECTS
+        for path in golden(name)
+    ],
 )
 def test_messages_are_answered_as_recorded(name: str, path: Path) -> None:
     """`told` is what subscribers receive, `answer` what the telephone system does."""

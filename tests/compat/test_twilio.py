@@ -13,7 +13,7 @@ import pytest
 
 from tests.app.dialects.twilio.test_endpoint import call, hear_all, subscriber
 from tests.app.dialects.twilio.test_endpoint import speak as send
-from tests.compat.conformance import approximated, supported
+from tests.compat.conformance import approximated, refused, supported
 from tests.compat.conftest import OtherServer
 from tests.compat.exchange import Step, cases, replay
 from tests.fakes import slow_mulaw
@@ -30,6 +30,11 @@ WEBHOOK_TIMEOUT_S = 30.0
 SHOWS = {
     "call": [
         *(supported("twilio", each) for each in ("connected", "start", "customParameters", "media", "stop", "dtmf")),
+        refused(
+            "twilio",
+            "answers on the stream (media, mark, clear)",
+            how="the server sends none; results go to subscribers",
+        ),
         approximated(
             "twilio", "mark", how="passed on to subscribers; the server plays no audio that a mark could belong to"
         ),

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.compat.conformance import supported
 from tutti_server.plugins.carriers.telnyx import MAX_HELD, Chunk, ChunkOrder
 
 
@@ -10,6 +11,7 @@ def chunk(number: int) -> Chunk:
     return Chunk(number, 20 * number, bytes([number % 256]))
 
 
+@supported("telnyx", "media out of order")
 @given(st.data())
 def test_chunks_that_arrive_within_a_few_of_their_turn_leave_in_order(data: st.DataObject) -> None:
     """Each block of a few is shuffled; the first chunk of all comes first."""

@@ -1,4 +1,4 @@
-"""What holds of every telephone system: its mistakes, its end, and who receives the events of its session."""
+"""What holds of every telephone system: its mistakes, and its end."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from tests.app.dialects.call_streams.sinks import FakeSink, read
 from tutti_server.app.dialects.call_streams.call_stream import Opening
 from tutti_server.app.errors import SessionError
-from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.messages import commands
 from tutti_server.plugins.carriers.asterisk import Asterisk
 from tutti_server.plugins.carriers.freeswitch import FreeSwitch
 from tutti_server.plugins.carriers.jambonz import Jambonz
@@ -32,8 +32,6 @@ CARRIERS: dict[str, tuple[Make, dict[str, Any]]] = {
 }
 """What makes the dialect of each one, and the message that begins a call."""
 ASKS_ONCE = ("asterisk", "jambonz", "plivo", "telnyx", "vonage")
-SENT_NOTHING = ("asterisk", "plivo", "telnyx", "vonage")
-"""Systems that take no text: to Asterisk it would be a command of the channel."""
 
 
 def started(name: str, sink: FakeSink) -> Any:
@@ -50,14 +48,6 @@ def test_a_call_ends_once(name: str) -> None:
     dialect = started(name, FakeSink())
     assert tuple(dialect.leave()) == (commands.Stop(),)
     assert tuple(dialect.leave()) == ()
-
-
-@pytest.mark.parametrize("name", SENT_NOTHING)
-def test_events_of_the_session_go_to_subscribers_only(name: str) -> None:
-    sink = FakeSink()
-    notice = events.Notice("a", "b")
-    assert tuple(started(name, sink).write(notice)) == ()
-    assert sink.published == [notice]
 
 
 @pytest.mark.parametrize("name", ASKS_ONCE)

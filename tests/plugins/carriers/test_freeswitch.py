@@ -40,36 +40,27 @@ def test_metadata_describes_the_call() -> None:
 
 @supported("freeswitch", "mono, 8k")
 @supported("freeswitch", "mixed")
-@pytest.mark.parametrize(("mix", "track"), [("mono", "inbound"), ("mixed", "mixed")])
-def test_a_stream_without_metadata_begins_with_its_audio(mix: str, track: str) -> None:
+@pytest.mark.parametrize(
+    ("parameters", "track"),
+    [
+        ({"mix": "mono"}, "inbound"),
+        ({"mix": "mixed"}, "mixed"),
+        pytest.param({"mix": " ", "rate": "", "answers": " ", "language": ""}, "inbound", id="empty variables"),
+    ],
+)
+def test_a_stream_without_metadata_begins_with_its_audio(parameters: dict[str, str], track: str) -> None:
     sink = FakeSink()
-    assert read(stream(sink, mix=mix), b"\0\0") == (
+    assert read(stream(sink, False, **parameters), b"\0\0") == (
         call_start(audio=AudioFormat("pcm_s16le", 8000, 1)),
         commands.Audio(b"\0\0"),
     )
     assert sink.calls == [Call("s1", "s1", (track,), {})]
 
 
-def test_empty_parameters_of_the_address_leave_room_for_metadata() -> None:
-    """A dial plan gives them where a variable has no value."""
-    dialect = stream(mix=" ", rate="", answers=" ", language="")
-    (start,) = read(dialect, {"language": "de"})
-    assert start == call_start(audio=AudioFormat("pcm_s16le", 8000, 1), language="de")
-
-
 def test_metadata_may_be_plain_text() -> None:
     sink = FakeSink()
     read(stream(sink), "billing")
     assert sink.calls[0].parameters == {"metadata": "billing"}
-
-
-@supported("freeswitch", "send_text")
-def test_later_text_goes_to_subscribers() -> None:
-    sink = FakeSink()
-    dialect = stream(sink)
-    read(dialect, b"\0\0")
-    assert read(dialect, '{"digit":"1"}') == ()
-    assert sink.texts == ['{"type":"text","text":"{\\"digit\\":\\"1\\"}"}']
 
 
 @supported("freeswitch", "mod_audio_stream::json")

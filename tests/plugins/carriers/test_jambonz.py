@@ -86,13 +86,6 @@ def transcription(text: str, confidence: float, *, is_final: bool) -> dict[str, 
     return {"type": "transcription", "is_final": is_final, "alternatives": alternatives, **named}
 
 
-@supported("jambonz", "error")
-def test_errors_are_answered() -> None:
-    assert answers(started(), events.Failure("overloaded", "no room", True), events.Notice("a", "b")) == [
-        {"type": "error", "error": "no room"}
-    ]
-
-
 @supported("jambonz", "stop: the rest of the text, then the server closes")
 def test_the_stop_ends_the_session_once() -> None:
     dialect = started()

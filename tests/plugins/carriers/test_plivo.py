@@ -71,19 +71,6 @@ def test_the_formats_of_plivo(encoding: str, rate: int, expected: Any) -> None:
 
 
 @supported("plivo", "l16_byte_order: our extension, the byte order of audio/x-l16")
-def test_samples_may_have_the_high_byte_first() -> None:
-    """Little-endian is the default, as the page says."""
-    wide = {"encoding": "audio/x-l16", "sampleRate": 16_000}
-    for order, expected in (("big", b"\2\1"), ("little", b"\1\2")):
-        sink = FakeSink()
-        dialect = Plivo(sink)
-        read(dialect, start(f"l16_byte_order={order};agent=Ann", mediaFormat=wide))
-        assert read(dialect, media(0, b"\1\2" * 320)) == (commands.Audio(expected * 320),)
-        assert sink.calls[0].parameters == {"agent": "Ann"}
-    with pytest.raises(SessionError, match="l16_byte_order: expected little or big for samples of 16 bits, got"):
-        read(Plivo(FakeSink(), Opening(parameters={"l16_byte_order": "middle"})), start(mediaFormat=wide))
-
-
 def test_half_a_sample_is_refused_and_moves_no_later_one() -> None:
     """Whatever the byte order. The refused chunk is silence."""
     for order, expected in (("little", b"\1\2"), ("big", b"\2\1")):

@@ -90,26 +90,11 @@ def test_half_a_sample_is_refused_when_it_comes_and_takes_no_other_chunk_with_it
     assert read(dialect, media(2, "20", b"\3\4" * 160)) == (commands.Audio(b"\3\4" * 160),)
 
 
-def test_the_byte_order_means_nothing_for_other_codecs() -> None:
-    dialect = Telnyx(FakeSink(), Opening(parameters={"l16_byte_order": "big", "track": "inbound_track"}))
-    read(dialect, start())
-    assert read(dialect, media(1, "0", b"\1\2" * 80)) == (commands.Audio(b"\1\2" * 80),)
-
-
 @supported("telnyx", "media of both tracks")
 def test_two_tracks_become_two_channels() -> None:
     dialect = started(FakeSink())
     assert read(dialect, media(1, "0", b"\x01" * 160)) == ()
     assert read(dialect, media(1, "0", b"\x02" * 160, "outbound")) == (commands.Audio(b"\x01\x02" * 160),)
-
-
-@supported("telnyx", "media out of order")
-def test_chunks_out_of_order_keep_their_places() -> None:
-    dialect = started(FakeSink(), track="inbound_track")
-    read(dialect, media(1, "0", b"\x01" * 160))
-    assert read(dialect, media(3, "40", b"\x03" * 160)) == ()
-    items = read(dialect, media(2, "20", b"\x02" * 160))
-    assert items == (commands.Audio(b"\x02" * 160), commands.Audio(b"\x03" * 160))
 
 
 def test_the_end_returns_what_waits_for_a_lost_chunk() -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from tests.call_start import call_start
 from tutti_server.app.dialects.call_streams.wire import given, merged, own_parameters, side_of, start_command
-from tutti_server.app.errors import BadStart
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.plugins.carriers.byte_order import is_big_endian
 
@@ -49,11 +48,3 @@ def test_a_call_chooses_its_model() -> None:
 def test_the_service_chooses_when_utterances_end_unless_a_silence_is_given() -> None:
     assert start_command({}, AUDIO).endpointing.mode is None
     assert start_command({"silence_ms": "500"}, AUDIO).endpointing.mode == "vad"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("interim", "perhaps"), ("words", "2"), ("silence_ms", "1"), ("task", "sing")]
-)
-def test_a_value_that_is_none_is_refused(name: str, value: str) -> None:
-    with pytest.raises(BadStart, match=name):
-        start_command({name: value}, AUDIO)

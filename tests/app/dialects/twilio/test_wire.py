@@ -17,7 +17,7 @@ from tutti_server.app.dialects.call_streams.track_sync import SILENCE as SILENCE
 from tutti_server.app.dialects.twilio.wire import Twilio, shown_key
 from tutti_server.app.errors import BadMessage, BadStart, SessionError
 from tutti_server.app.media.pcm import AudioFormat
-from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.messages import commands
 
 SILENCE = SILENCES["mulaw"]
 FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
@@ -105,13 +105,6 @@ def test_late_audio_is_reported_once(dialect: Twilio) -> None:
     (notice,) = read(dialect, media("outbound", 0))
     assert notice.code == "late_audio"
     assert read(dialect, media("outbound", 20)) == ()
-
-
-@refused("twilio", "answers on the stream (media, mark, clear)", how="the server sends none; results go to subscribers")
-def test_events_go_to_the_line_alone(dialect: Twilio, sink: FakeSink) -> None:
-    event = events.SpeechStarted(utterance=0, channel=0, at_s=0.1)
-    assert tuple(dialect.write(event)) == ()
-    assert sink.published == [event]
 
 
 @refused("twilio", "mediaFormat other than mu-law at 8 kHz", how="an `error` event, and the server closes the stream")

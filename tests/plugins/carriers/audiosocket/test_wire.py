@@ -66,12 +66,6 @@ def test_the_rate_does_not_change_within_a_call() -> None:
 
 
 @supported("audiosocket", "0x03, a digit")
-def test_digits_go_to_subscribers() -> None:
-    sink = FakeSink()
-    assert read(begun(sink), packet(DTMF, b"#")) == ()
-    assert sink.texts == ['{"type":"dtmf","digit":"#","track":"inbound"}']
-
-
 def test_the_announcement_names_the_side() -> None:
     """For calls of which both sides are streamed, each on a connection of its own."""
     sink = FakeSink()
