@@ -55,31 +55,21 @@ async def diarized(server: Running, **fields: Any) -> httpx.Response:
     return await post(server.http, wav(TALK), {"response_format": "diarized_json", **fields})
 
 
-async def test_text_is_given_by_speaker(serve: Serve) -> None:
-    response = await diarized(await start(serve))
-    body = response.json()
-    assert (body["task"], body["text"]) == ("transcribe", said([*LOW, *HIGH]))
-    assert [(each["speaker"], each["text"]) for each in body["segments"]] == [("A", said(LOW)), ("B", said(HIGH))]
-    first, second = body["segments"]
-    assert (first["type"], first["id"]) == ("transcript.text.segment", "seg_0")
-    assert first["start"] < first["end"] < second["start"] < second["end"] <= body["duration"]
+async def test_text_and_words_are_given_by_speaker(serve: Serve) -> None:
+    """Words where they are asked for: segments then have their language and confidence, and a stream its length.
 
-
-async def test_a_stream_gives_text_at_once_and_speakers_before_its_end(serve: Serve) -> None:
-    messages = sse(await diarized(await start(serve), stream="true"))
-    kinds = [each["type"].removeprefix("transcript.text.") for each in messages]
-    assert set(kinds[:-3]) == {"delta"}
-    assert kinds[-3:] == ["segment", "segment", "done"]
-    assert [each["speaker"] for each in messages[-3:-1]] == ["A", "B"]
-
-
-async def test_words_of_speakers_are_listed_where_they_are_asked_for(serve: Serve) -> None:
-    """Segments then have their language and confidence, and the last event of a stream has the length."""
+    A stream gives text at once, and speakers before its end.
+    """
     fields = {"timestamp_granularities[]": ["word"]}
     server = await start(serve)
-    whole = (await diarized(server, **fields)).json()["segments"]
-    *_, first, second, done = sse(await diarized(server, stream="true", **fields))
-    assert [first, second] == whole
+    whole = (await diarized(server, **fields)).json()
+    *deltas, first, second, done = sse(await diarized(server, stream="true", **fields))
+    assert {each["type"] for each in deltas} == {"transcript.text.delta"}
+    assert [first, second] == whole["segments"]
+    assert (whole["task"], whole["text"]) == ("transcribe", said([*LOW, *HIGH]))
+    assert [(each["speaker"], each["text"]) for each in (first, second)] == [("A", said(LOW)), ("B", said(HIGH))]
+    assert (first["type"], first["id"]) == ("transcript.text.segment", "seg_0")
+    assert first["start"] < first["end"] < second["start"] < second["end"] <= whole["duration"]
     assert [word["word"] for word in first["words"]] == said(LOW).split()
     assert first["words"][0]["start"] == first["start"] and first["words"][-1]["end"] == first["end"]
     assert first["language"] == "en" and 0 < first["confidence"] <= 1

@@ -105,18 +105,17 @@ def test_a_turn_that_has_ended_keeps_its_confidence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("", []), ("Oh.", [("StartOfTurn", 0, "Oh."), ("EndOfTurn", 0, "Oh.")])]
+    ("interims", "text", "expected"),
+    [
+        pytest.param([], "", [], id="nothing"),
+        pytest.param([], "Oh.", [("StartOfTurn", 0, "Oh."), ("EndOfTurn", 0, "Oh.")], id="no interims"),
+        pytest.param(["Thanks"], "", [("StartOfTurn", 0, "Thanks"), ("EndOfTurn", 0, "")], id="no words in the end"),
+    ],
 )
-def test_a_turn_without_interims(text: str, expected: list[tuple[str, int, str]]) -> None:
-    """It is announced at its end, unless it has no words."""
-    assert infos(flux(), began(), endpoint(), *final(text)) == expected
-
-
-def test_an_announced_turn_ends_also_without_words() -> None:
-    assert infos(flux(), began(), interim("Thanks"), endpoint(), *final("")) == [
-        ("StartOfTurn", 0, "Thanks"),
-        ("EndOfTurn", 0, ""),
-    ]
+def test_a_turn_is_announced_at_its_end_unless_it_has_no_words(
+    interims: list[str], text: str, expected: list[tuple[str, int, str]]
+) -> None:
+    assert infos(flux(), began(), *map(interim, interims), endpoint(), *final(text)) == expected
 
 
 def test_a_turn_is_announced_when_the_one_before_it_has_ended() -> None:

@@ -353,12 +353,7 @@ def test_wrong_values_are_explained(query: list[tuple[str, str]], field: str) ->
         live(*query)
     assert caught.value.field == field
     assert "expected" in caught.value.message and "got" in caught.value.message
-
-
-@pytest.mark.parametrize("query", [[("encoding", "linear16")], [("multichannel", "true")]])
-def test_what_is_missing_is_said_in_words(query: list[tuple[str, str]]) -> None:
-    with pytest.raises(BadStart, match=r", got nothing$"):
-        live(*query)
+    assert caught.value.message.endswith(", got nothing") is (field not in dict(query))
 
 
 NAMES = st.sampled_from(
