@@ -67,24 +67,28 @@ def types(messages: list[Any]) -> list[str]:
     return [each.type for at, each in enumerate(messages) if not at or each.type != messages[at - 1].type]
 
 
-def test_the_blocking_client_listens(server: Running) -> None:
-    """Speech, an answer to Finalize, then metadata and a clean close."""
+def heard(connection: Any, *says: str) -> list[Any]:
+    """The messages that follow a recording and these messages of the client: whole ones, and no errors."""
     messages: list[Any] = []
     errors: list[object] = []
-    with connected(server) as client:
-        options = {"interim_results": True, "smart_format": True, "vad_events": True, "keyterm": ["platform", "city"]}
-        with client.listen.v1.connect(**LIVE, **options) as connection:
-            connection.on(EventType.MESSAGE, messages.append)
-            connection.on(EventType.ERROR, errors.append)
-            audio = read("train").tobytes()
-            for at in range(0, len(audio), PIECE_BYTES):
-                connection.send_media(audio[at : at + PIECE_BYTES])
-            connection.send_keep_alive()
-            connection.send_finalize()
-            connection.send_close_stream()
-            connection.start_listening()
+    connection.on(EventType.MESSAGE, messages.append)
+    connection.on(EventType.ERROR, errors.append)
+    audio = read("train").tobytes()
+    for at in range(0, len(audio), PIECE_BYTES):
+        connection.send_media(audio[at : at + PIECE_BYTES])
+    for each in says:
+        getattr(connection, f"send_{each}")()
+    connection.start_listening()
     assert errors == []
     assert [lack for message in messages for lack in missing(message)] == []
+    return messages
+
+
+def test_the_blocking_client_listens(server: Running) -> None:
+    """Speech, an answer to Finalize, then metadata and a clean close."""
+    options = {"interim_results": True, "smart_format": True, "vad_events": True, "keyterm": ["platform", "city"]}
+    with connected(server) as client, client.listen.v1.connect(**LIVE, **options) as connection:
+        messages = heard(connection, "keep_alive", "finalize", "close_stream")
     assert transcript(messages) == TEXTS["train"]
     assert types(messages) == ["SpeechStarted", "Results", "Metadata"]
     assert [each.from_finalize for each in messages if each.type == "Results" and each.is_final][-1] is True
@@ -147,21 +151,10 @@ async def test_errors_of_streams_have_their_classes(locked_server: Running) -> N
 
 def test_the_blocking_client_listens_to_turns(server: Running) -> None:
     """Its messages are answered; a turn that the client ends has all of its text."""
-    messages: list[Any] = []
-    errors: list[object] = []
     with connected(server) as client, client.listen.v2.connect(**FLUX, eager_eot_threshold=0.5) as connection:
-        connection.on(EventType.MESSAGE, messages.append)
-        connection.on(EventType.ERROR, errors.append)
         thresholds = ListenV2ConfigureThresholds(eot_threshold=0.9, eot_timeout_ms=3000)
         connection.send_configure(ListenV2Configure(thresholds=thresholds, keyterms=["platform", "city"]))
-        audio = read("train").tobytes()
-        for at in range(0, len(audio), PIECE_BYTES):
-            connection.send_media(audio[at : at + PIECE_BYTES])
-        connection.send_force_end_turn()
-        connection.send_close_stream()
-        connection.start_listening()
-    assert errors == []
-    assert [lack for message in messages for lack in missing(message)] == []
+        messages = heard(connection, "force_end_turn", "close_stream")
     assert types(messages) == ["Connected", "ConfigureSuccess", "TurnInfo"]
     assert [type(message) for message in messages[:3]] == [
         ListenV2Connected,

@@ -165,18 +165,23 @@ async def test_a_container_whose_client_goes_away_is_let_go(serve: Serve) -> Non
 
 
 @approximated(LIVE, "multichannel", how="audio in a container needs `channels` too")
+@supported(FILE, "multichannel")
 @pytest.mark.parametrize("is_raw", [True, False])
 async def test_channels_are_transcribed_on_their_own(serve: Serve, is_raw: bool) -> None:
+    """Live, and of a recording, whose container says how many there are."""
     server = await serve()
-    left, right = speech([1, 2, 3]), speech([4, 5, 6])
-    both = np.stack((left, right), axis=1).reshape(-1)
-    if is_raw:
-        told = await heard(server, pcm(both), **RAW, channels="2", multichannel="true")
-    else:
-        told = await heard(server, wav(both, n_channels=2), channels="2", multichannel="true")
-    assert (text(told, 0), text(told, 1)) == (said([1, 2, 3]), said([4, 5, 6]))
+    both = np.stack((speech([1, 2, 3]), speech([4, 5, 6])), axis=1).reshape(-1)
+    content = pcm(both) if is_raw else wav(both, n_channels=2)
+    query = {"multichannel": "true"} | (RAW | {"channels": "2"} if is_raw else {})
+    told = await heard(server, content, **query | {"channels": "2"})
+    texts = [said([1, 2, 3]), said([4, 5, 6])]
+    assert [text(told, channel) for channel in (0, 1)] == texts
     assert {tuple(each["channel_index"]) for each in told[:-1]} == {(0, 2), (1, 2)}
     assert told[-1]["channels"] == 2
+    body = (await post(server, content, query | {"utterances": "true"})).json()
+    assert [channel["alternatives"][0]["transcript"] for channel in body["results"]["channels"]] == texts
+    assert body["metadata"]["channels"] == 2
+    assert [each["channel"] for each in body["results"]["utterances"]] == [0, 1]
 
 
 async def test_the_upgrade_names_what_is_ignored_or_adjusted(serve: Serve) -> None:
@@ -192,9 +197,12 @@ async def test_the_upgrade_names_what_is_ignored_or_adjusted(serve: Serve) -> No
 
 @supported(LIVE, "Authorization: Token, Bearer")
 @supported(LIVE, "subprotocols token, bearer")
-async def test_a_key_is_shown_in_a_header_or_as_a_subprotocol(serve: Serve) -> None:
+@supported("deepgram-flux", "Authorization: Token, Bearer")
+@supported("deepgram-flux", "subprotocols token, bearer")
+@pytest.mark.parametrize("version", ["v1", "v2"])
+async def test_a_key_is_shown_in_a_header_or_as_a_subprotocol(serve: Serve, version: str) -> None:
     server = await serve(api_keys="secret")
-    url = live_url(server, **RAW)
+    url = live_url(server, model="flux-general-en", **RAW).replace("v1", version)
     for scheme in ("Token", "Bearer"):
         async with connect(url, additional_headers={"Authorization": f"{scheme} secret"}) as socket:
             assert socket.subprotocol is None
@@ -401,23 +409,6 @@ async def test_words_are_formatted_and_parted_where_that_was_asked_for(serve: Se
     results, alternative = await answer(wav(silence(2.0)), utterances="true", paragraphs="true")
     assert (alternative["transcript"], alternative["confidence"], alternative["words"]) == ("", 0.0, [])
     assert (results["utterances"], alternative["paragraphs"]["paragraphs"]) == ([], [])
-
-
-@supported(FILE, "multichannel")
-@pytest.mark.parametrize("is_raw", [True, False])
-async def test_channels_of_a_recording_are_transcribed_on_their_own(serve: Serve, is_raw: bool) -> None:
-    server = await serve()
-    both = np.stack((speech([1, 2, 3]), speech([4, 5, 6])), axis=1).reshape(-1)
-    query = {"multichannel": "true", "utterances": "true"}
-    if is_raw:
-        response = await post(server, pcm(both), {**query, **RAW, "channels": "2"})
-    else:
-        response = await post(server, wav(both, n_channels=2), query)
-    body = response.json()
-    texts = [channel["alternatives"][0]["transcript"] for channel in body["results"]["channels"]]
-    assert texts == [said([1, 2, 3]), said([4, 5, 6])]
-    assert body["metadata"]["channels"] == 2
-    assert [each["channel"] for each in body["results"]["utterances"]] == [0, 1]
 
 
 @supported(FILE, "extra")

@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
-from websockets.typing import Subprotocol
 
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.deepgram import test_endpoint
@@ -73,22 +72,6 @@ async def test_containers_are_recognised(serve: Serve) -> None:
                 assert transcript(told) == TEXT
             else:
                 assert (told[-1]["type"], told[-1]["code"], socket.close_code) == ("Error", "BAD_MEDIA", 1008)
-
-
-@supported(FLUX, "Authorization: Token, Bearer")
-@supported(FLUX, "subprotocols token, bearer")
-async def test_a_key_is_needed(serve: Serve) -> None:
-    server = await serve(api_keys="secret")
-    url = flux_url(server, **RAW)
-    for scheme in ("Token", "Bearer"):
-        async with connect(url, additional_headers={"Authorization": f"{scheme} secret"}):
-            pass
-    async with connect(url, subprotocols=[Subprotocol(each) for each in ("token", "secret")]) as socket:
-        assert socket.subprotocol == "token"
-    for headers in ({}, {"Authorization": "Token wrong"}):
-        with pytest.raises(InvalidStatus) as caught:
-            await connect(url, additional_headers=headers)
-        check_refusal(caught.value, 401, "INVALID_AUTH")
 
 
 async def test_a_query_is_answered_before_the_upgrade(serve: Serve) -> None:

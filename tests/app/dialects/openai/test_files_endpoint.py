@@ -21,8 +21,7 @@ from tests.app.conftest import Running, Serve
 from tests.compat.conformance import refused, supported
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
 from tests.made_files import Track, damaged, made_file
-from tutti_server.app.dialects.openai.files_wire import parse_options, response_body
-from tutti_server.app.errors import RequestError
+from tutti_server.app.dialects.openai.files_wire import response_body
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.main import build_app
 from tutti_server.app.service.settings import Settings
@@ -215,21 +214,6 @@ async def test_one_of_several_tracks_is_transcribed(serve: Serve) -> None:
     for fields in ({"track": "2"}, {"track": "x" * 1000}, {"track": "\N{GRINNING FACE}" * 80, **by_channel}):
         refused = await post(server.http, content, fields)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "track")
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"tracks": "both"}, "tracks: expected all, or the field track for one of them, got 'both'"),
-        ({"tracks": "all", "track": "1"}, "tracks: expected no field track with it"),
-        ({"tracks": "all", "stream": "true"}, "tracks: expected response_format json or verbose_json without stream"),
-        ({"tracks": "all", "response_format": "srt"}, "tracks: expected response_format json or verbose_json"),
-    ],
-)
-def test_all_tracks_are_refused_where_they_have_no_place(fields: dict[str, str], message: str) -> None:
-    with pytest.raises(RequestError, match=message) as refused:
-        parse_options(fields.items(), "transcribe")
-    assert refused.value.param == "tracks"
 
 
 async def test_audio_that_was_lost_is_named(serve: Serve) -> None:
