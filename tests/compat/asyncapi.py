@@ -23,14 +23,10 @@ _MESSAGES = {
 
 def flux_problems(message: dict[str, Any]) -> list[str]:
     """What the schema has against a message of Flux: nothing, also where there is no copy of it."""
-    components = _components()
-    if components is None or message["type"] == "Warning":
+    if _components() is None or message["type"] == "Warning":
         return []
-    return [f"{'.'.join(map(str, error.instance_path))}: {error.message}" for error in _errors(message)]
-
-
-def _errors(message: dict[str, Any]) -> Any:
-    return _validator(_MESSAGES[message["type"]]).iter_errors(message)
+    errors = _validator(_MESSAGES[message["type"]]).iter_errors(message)
+    return [f"{'.'.join(map(str, error.instance_path))}: {error.message}" for error in errors]
 
 
 @cache

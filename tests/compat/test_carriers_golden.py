@@ -57,8 +57,8 @@ def in_mulaw(samples: Samples) -> Iterator[bytes]:
     yield from (audio[at : at + 160] for at in range(0, len(audio), 160))
 
 
-def linear(samples: Samples) -> Iterator[bytes]:
-    audio = (samples * 32768).round().astype("<i2").tobytes()
+def linear(samples: Samples, dtype: str = "<i2") -> Iterator[bytes]:
+    audio = (samples * 32768).round().astype(dtype).tobytes()
     yield from (audio[at : at + 640] for at in range(0, len(audio), 640))
 
 
@@ -74,11 +74,6 @@ def chunks(samples: Samples, encoded: ToBytes = in_mulaw) -> Iterator[str]:
         yield json.dumps({"event": "media", "media": media})
 
 
-def big_endian(samples: Samples) -> Iterator[bytes]:
-    audio = (samples * 32768).round().astype(">i2").tobytes()
-    yield from (audio[at : at + 640] for at in range(0, len(audio), 640))
-
-
 AUDIO: dict[str, ToMessages] = {
     "asterisk": in_mulaw,
     "audiohook": in_mulaw,
@@ -86,7 +81,7 @@ AUDIO: dict[str, ToMessages] = {
     "freeswitch": linear,
     "vonage": linear,
     "telnyx": chunks,
-    "telnyx/l16": partial(chunks, encoded=big_endian),
+    "telnyx/l16": partial(chunks, encoded=partial(linear, dtype=">i2")),
     "plivo": chunks,
     "plivo/l16": partial(chunks, encoded=linear),
     "jambonz": linear,
@@ -112,8 +107,4 @@ SHOWS = {
 def test_messages_are_answered_as_recorded(name: str, path: Path) -> None:
     """`told` is what subscribers receive, `answer` what the telephone system does."""
     steps: list[Step] = []
-    replay(path, DIALECTS[name](_sink(steps), path), AUDIO.get(f"{name}/{path.stem}", AUDIO[name]), steps)
-
-
-def _sink(steps: list[Step]) -> CallSink:
-    return RecordedSink(steps)
+    replay(path, DIALECTS[name](RecordedSink(steps), path), AUDIO.get(f"{name}/{path.stem}", AUDIO[name]), steps)

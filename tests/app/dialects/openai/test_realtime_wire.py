@@ -345,15 +345,6 @@ def test_hints_beyond_the_limit_fail_no_session() -> None:
     assert warning["message"].endswith("64 of 66 are used")
 
 
-def test_an_english_only_model_accepts_english() -> None:
-    """Clients name the language by default."""
-    talk = open_talk(model=replace(MODEL, languages=("en",)))
-    talk.say(update(transcription={"language": "en"}))
-    assert talk.say(update(transcription={"language": "de"}))[0]["type"] == "error"
-    hear(talk, TURN)
-    assert completed(talk) == [said([1, 2, 3, 4])]
-
-
 @supported(DIALECT, "transcription.languages")
 def test_the_language_is_one_of_those_that_are_expected() -> None:
     talk = open_talk()

@@ -120,16 +120,11 @@ def test_the_languages_of_the_model_are_listed() -> None:
 
 @supported("audiohook", "customConfig")
 def test_the_configuration_of_the_integration_has_options_and_the_address_wins() -> None:
-    (start,) = hook(silence_ms="700")("open", {**OPEN, "customConfig": {"silence_ms": "300", "words": "true"}})
-    assert (start.endpointing.silence_ms, start.words) == (700, True)
-
-
-def test_an_empty_text_takes_no_option_away() -> None:
-    """A template of the configuration, or of the address, gives one where it has no value."""
-    config = {"language": "", "words": "true", "ani": ""}
+    """An empty text takes none away: a template of either gives one where it has no value."""
+    config = {"silence_ms": "300", "words": "true", "language": "", "ani": ""}
     sink = FakeSink()
-    (start,) = hook(sink, language=" ", words="")("open", {**OPEN, "customConfig": config})
-    assert (start.language, start.words) == ("en-US", True)
+    (start,) = hook(sink, silence_ms="700", language=" ", words="")("open", {**OPEN, "customConfig": config})
+    assert (start.endpointing.silence_ms, start.words, start.language) == (700, True, "en-US")
     assert sink.calls[0].parameters["ani"] == "+1-555-555-1234"
 
 
