@@ -90,6 +90,7 @@ AUDIO: dict[str, ToMessages] = {
 
 SHOWS = {
     "asterisk": [supported("asterisk", "DTMF_END")],
+    "audiohook": [supported("audiohook", "connection probe")],
     "freeswitch": [supported("freeswitch", "send_text")],
     "jambonz": [supported("jambonz", "error")],
 }

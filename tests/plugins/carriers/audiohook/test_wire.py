@@ -14,7 +14,7 @@ from tutti_server.app.errors import BadMessage, BadStart, SessionError
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands, events
 from tutti_server.plugins.carriers.audiohook.timeline import Timeline, write_duration
-from tutti_server.plugins.carriers.audiohook.wire import NO_CONVERSATION, PAUSE_ID, AudioHook, Client, choose_media
+from tutti_server.plugins.carriers.audiohook.wire import PAUSE_ID, AudioHook, Client, choose_media
 
 SESSION = "e160e428-53e2-487c-977d-96989bf5c99d"
 ORGANIZATION = "d7934305-0972-4844-938e-9060eef73d05"
@@ -126,17 +126,6 @@ def test_the_configuration_of_the_integration_has_options_and_the_address_wins()
     (start,) = hook(sink, silence_ms="700", language=" ", words="")("open", {**OPEN, "customConfig": config})
     assert (start.endpointing.silence_ms, start.words, start.language) == (700, True, "en-US")
     assert sink.calls[0].parameters["ani"] == "+1-555-555-1234"
-
-
-@supported("audiohook", "connection probe")
-def test_a_probe_is_answered_and_is_no_call() -> None:
-    sink = FakeSink()
-    send = hook(sink)
-    (start,) = send("open", {**OPEN, "conversationId": NO_CONVERSATION})
-    assert isinstance(start, commands.Start)
-    assert sink.calls == []
-    assert written(send, STARTED)[0]["type"] == "opened"
-    assert send("close", {"reason": "end"}) == (commands.Stop(),)
 
 
 @supported("audiohook", "close, closed")
