@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from tests.engine.checkpoint_writers import GIT_POINTER, write_ctranslate2
-from tests.engine.checkpoints import SHAPES
+from tests.engine.checkpoints import SHAPES, edit_json
 
 KINDS_SHAPE = SHAPES[0]
 """The shape of the checkpoint that the kinds are made of."""
@@ -29,7 +29,7 @@ class Kind:
     """A kind of model."""
 
     name: str
-    change: Callable[[Path], None]
+    change: Callable[[Path], object]
     """Makes a folder of this kind of a copy of the plain checkpoint."""
     error: str | None = None
     """Part of the error, as a regular expression; `None`: it can be loaded."""
@@ -70,20 +70,13 @@ def _shard(folder: Path, whole: str = "model.safetensors", save: Callable[..., o
     (folder / f"{whole}.index.json").write_text(json.dumps(index))
 
 
-def _pickle(folder: Path) -> None:
-    torch.save(_pop_weights(folder), folder / "pytorch_model.bin")
-
-
-def _pickle_old(folder: Path) -> None:
-    torch.save(_pop_weights(folder), folder / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+def _pickle(folder: Path, *, extra: dict[str, object] | None = None, is_new: bool = True) -> None:
+    content = {**_pop_weights(folder), **(extra or {})}
+    torch.save(content, folder / "pytorch_model.bin", _use_new_zipfile_serialization=is_new)
 
 
 class _Unexpected:
     """What a pickled file may hold besides weights."""
-
-
-def _pickle_code(folder: Path) -> None:
-    torch.save(_pop_weights(folder) | {"extra": _Unexpected()}, folder / "pytorch_model.bin")
 
 
 def _halve(folder: Path, name: str) -> None:
@@ -127,50 +120,22 @@ def _distil(folder: Path) -> None:
     weights = _pop_weights(folder)
     kept = {name: tensor for name, tensor in weights.items() if not name.startswith("model.decoder.layers.1.")}
     save_file(kept, folder / "model.safetensors")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"decoder_layers": 1}))
+    edit_json(folder / "config.json", decoder_layers=1)
 
 
-def _truncate(folder: Path) -> None:
-    file = folder / "model.safetensors"
+def _truncate(file: Path) -> None:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
 def _truncate_pickle(folder: Path) -> None:
     _pickle(folder)
-    file = folder / "pytorch_model.bin"
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-def _leave_git_pointer(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes(GIT_POINTER)
-
-
-def _lora(folder: Path) -> None:
-    _leave_only(folder, adapter_config__json={"peft_type": "LORA"}, adapter_model__safetensors=bytes(20_000))
-
-
-def _bert(folder: Path) -> None:
-    _leave_only(
-        folder,
-        config__json={"model_type": "bert", "hidden_size": 64},
-        tokenizer__json={},
-        model__safetensors=bytes(20_000),
-    )
+    _truncate(folder / "pytorch_model.bin")
 
 
 def _ctranslate2(folder: Path) -> None:
     write_ctranslate2(folder, folder)
     for name in ("model.safetensors", "generation_config.json"):
         (folder / name).unlink()
-
-
-def _ggml(folder: Path) -> None:
-    _leave_only(folder, **{"ggml-base__bin": bytes(20_000)})
-
-
-def _flax(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "flax_model.msgpack")
 
 
 KINDS = (
@@ -182,25 +147,51 @@ KINDS = (
         files=("pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"),
     ),
     Kind("pytorch", _pickle, files=("pytorch_model.bin",)),
-    Kind("old-pytorch", _pickle_old, files=("pytorch_model.bin",)),
+    Kind("old-pytorch", lambda folder: _pickle(folder, is_new=False), files=("pytorch_model.bin",)),
     Kind("half-precision", lambda folder: _halve(folder, "model.safetensors")),
     Kind("fp16-variant", lambda folder: _halve(folder, "model.fp16.safetensors"), files=("model.fp16.safetensors",)),
     Kind("with-variants", _add_variants),
     Kind("slow-tokenizer", _use_slow_tokenizer),
     Kind("slow-tokenizer-with-config", _list_added_tokens_in_config),
     Kind("distilled", _distil),
-    Kind("lora", _lora, error=r"got a LoRA adapter, .* merge it", files=()),
-    Kind("bert", _bert, error="expected model_type whisper in config.json, got 'bert'", files=()),
+    Kind(
+        "lora",
+        lambda folder: _leave_only(
+            folder, adapter_config__json={"peft_type": "LORA"}, adapter_model__safetensors=bytes(20_000)
+        ),
+        error=r"got a LoRA adapter, .* merge it",
+        files=(),
+    ),
+    Kind(
+        "bert",
+        lambda folder: edit_json(folder / "config.json", model_type="bert"),
+        error="expected model_type whisper in config.json, got 'bert'",
+        files=(),
+    ),
     Kind("ctranslate2", _ctranslate2, files=("model.bin",)),
-    Kind("ggml", _ggml, error=r"got files of whisper\.cpp; give one of the \.bin files itself", files=()),
-    Kind("flax", _flax, error=r"got weights for Flax, TensorFlow, ONNX or MLX only", files=()),
+    Kind(
+        "ggml",
+        lambda folder: _leave_only(folder, **{"ggml-base__bin": bytes(20_000)}),
+        error=r"got files of whisper\.cpp; give one of the \.bin files itself",
+        files=(),
+    ),
+    Kind(
+        "flax",
+        lambda folder: (folder / "model.safetensors").rename(folder / "flax_model.msgpack"),
+        error=r"got weights for Flax, TensorFlow, ONNX or MLX only",
+        files=(),
+    ),
     Kind(
         "no-tokenizer",
         lambda folder: (folder / "tokenizer.json").unlink(),
         error=r"tokenizer: expected tokenizer\.json, or vocab\.json, .*; copy them from the model",
         files=(),
     ),
-    Kind("truncated", _truncate, error=r"model\.safetensors: expected readable weights, .*delete it, and fetch it"),
+    Kind(
+        "truncated",
+        lambda folder: _truncate(folder / "model.safetensors"),
+        error=r"model\.safetensors: expected readable weights, .*delete it, and fetch it",
+    ),
     Kind(
         "truncated-pytorch",
         _truncate_pickle,
@@ -209,10 +200,14 @@ KINDS = (
     ),
     Kind(
         "pytorch-with-code",
-        _pickle_code,
+        lambda folder: _pickle(folder, extra={"extra": _Unexpected()}),
         error=r"pytorch_model\.bin: expected weights only, got a file that .* may run code",
         files=("pytorch_model.bin",),
     ),
-    Kind("git-pointer", _leave_git_pointer, error=r"got a pointer of Git LFS; run `git lfs pull`"),
+    Kind(
+        "git-pointer",
+        lambda folder: (folder / "model.safetensors").write_bytes(GIT_POINTER),
+        error=r"got a pointer of Git LFS; run `git lfs pull`",
+    ),
 )  # fmt: skip
 """Every kind, with what is expected of it."""

@@ -170,8 +170,16 @@ def test_a_short_name_is_fetched_unless_there_is_such_a_folder(monkeypatch: pyte
     assert not is_hub_name("base") and find_checkpoint("base") == Path("base")
 
 
-def break_json(folder: Path) -> None:
-    (folder / "config.json").write_text("{")
+def config(**changes: object) -> Callable[[Path], None]:
+    return lambda folder: edit_json(folder / "config.json", **changes)
+
+
+def generation(**changes: object) -> Callable[[Path], None]:
+    return lambda folder: edit_json(folder / "generation_config.json", **changes)
+
+
+def write(name: str, content: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_text(content)
 
 
 def make_unreadable(file: Path) -> None:
@@ -184,79 +192,51 @@ def make_unreadable(file: Path) -> None:
     ("damage", "message"),
     [
         (lambda folder: (folder / "config.json").unlink(), r"config\.json: missing"),
-        (break_json, r"config\.json: expected JSON, got: "),
-        (lambda folder: edit_json(folder / "config.json", model_type="bert"), "expected model_type whisper"),
-        (lambda folder: edit_json(folder / "config.json", d_model=None), r"config\.json: .* got d_model None"),
-        (lambda folder: edit_json(folder / "config.json", d_model=True), "whole numbers, got d_model True"),
-        (lambda folder: edit_json(folder / "config.json", d_model=10**400), r"d_model of at most 8192, got 10{59}…$"),
-        (lambda folder: edit_json(folder / "config.json", encoder_layers=10**6), "encoder_layers of at most 256, got"),
-        (
-            lambda folder: edit_json(folder / "config.json", max_source_positions=500),
-            "expected max_source_positions of at least 1500, for windows of 30 s, got 500",
+        (write("config.json", "{"), r"config\.json: expected JSON, got: "),
+        (write("config.json", "[" * 10**5), "config.json: expected JSON, got: "),
+        (write("config.json", "9" * 5000), "config.json: expected JSON, got: "),
+        (config(d_model=None), r"config\.json: .* got d_model None"),
+        (config(d_model=True), "whole numbers, got d_model True"),
+        (config(d_model=10**400), r"d_model of at most 8192, got 10{59}…$"),
+        (config(encoder_layers=10**6), "encoder_layers of at most 256, got"),
+        (config(max_source_positions=500), "max_source_positions of at least 1500, for windows of 30 s, got 500"),
+        (config(max_target_positions=2**40), "max_target_positions of at mo"),
+        (config(encoder_attention_heads=5), "d_model that encoder_attention"),
+        (config(vocab_size=100), r"disagree: .* above \d+, .* got 100"),
+        (config(activation_function="relu"), "expected .* gelu"),
+        (config(encoder_ffn_dim=100), r"weights wrong: .*fc1\.weight"),
+        (config(decoder_layers=3), r"missing: decoder\.layers\.2\."),
+        (config(encoder_layers=1), r"left over: encoder\.layers\.1\..* more"),
+        *(
+            (generation(alignment_heads=wrong), "heads: expected pair")
+            for wrong in ([7], {"0": 0}, [[0, 0.5]], [[0] * 3])
         ),
-        (lambda folder: edit_json(folder / "config.json", max_target_positions=2**40), "max_target_positions of at mo"),
-        (lambda folder: edit_json(folder / "config.json", encoder_attention_heads=5), "d_model that encoder_attention"),
-        (lambda folder: (folder / "config.json").write_text("[" * 10**5), "config.json: expected JSON, got: "),
-        (lambda folder: (folder / "config.json").write_text("9" * 5000), "config.json: expected JSON, got: "),
-        (lambda folder: edit_json(folder / "generation_config.json", alignment_heads=[7]), "heads: expected pair"),
-        (lambda folder: edit_json(folder / "generation_config.json", alignment_heads={"0": 0}), "heads: expected pair"),
-        (lambda folder: edit_json(folder / "generation_config.json", alignment_heads=[[0, 0.5]]), "heads: expected p"),
-        (lambda folder: edit_json(folder / "generation_config.json", alignment_heads=[[0, 0, 0]]), "heads: expected p"),
+        (generation(suppress_tokens=[10**9]), "suppress_tokens: expected a list of token ids below"),
+        (generation(suppress_tokens=[-1]), "suppress_tokens: expected a list of token ids below"),
+        (generation(lang_to_id=["en"]), r"lang_to_id: expected token ids below \d+ by language, got \['en'\]"),
+        (generation(lang_to_id={"<|en|>": "x", "<|de|>": 5}), "lang_to_id: expected token ids"),
+        (generation(lang_to_id={"<|en|>": 10**9}), "lang_to_id: expected token ids"),
+        (generation(is_multilingual="false"), "is_multilingual: expected true or false, got 'false'"),
         (
-            lambda folder: edit_json(folder / "generation_config.json", suppress_tokens=[10**9]),
-            "suppress_tokens: expected a list of token ids below",
-        ),
-        (
-            lambda folder: edit_json(folder / "generation_config.json", suppress_tokens=[-1]),
-            "suppress_tokens: expected a list of token ids below",
-        ),
-        (
-            lambda folder: edit_json(folder / "generation_config.json", lang_to_id=["en"]),
-            r"lang_to_id: expected token ids below \d+ by language, got \['en'\]",
-        ),
-        (
-            lambda folder: edit_json(folder / "generation_config.json", lang_to_id={"<|en|>": "x", "<|de|>": 5}),
-            "lang_to_id: expected token ids",
-        ),
-        (
-            lambda folder: edit_json(folder / "generation_config.json", lang_to_id={"<|en|>": 10**9}),
-            "lang_to_id: expected token ids",
-        ),
-        (
-            lambda folder: edit_json(folder / "generation_config.json", is_multilingual="false"),
-            "is_multilingual: expected true or false, got 'false'",
-        ),
-        (
-            lambda folder: edit_json(folder / "generation_config.json", max_initial_timestamp_index="50"),
+            generation(max_initial_timestamp_index="50"),
             "max_initial_timestamp_index: expected a whole number of at least 0, or null, got '50'",
         ),
         (
-            lambda folder: edit_json(
-                folder / "generation_config.json", is_multilingual=None, lang_to_id=None, forced_decoder_ids=[3]
-            ),
+            generation(is_multilingual=None, lang_to_id=None, forced_decoder_ids=[3]),
             r"forced_decoder_ids: expected pairs of a position and a token id, got \[3\]",
         ),
-        (lambda folder: edit_json(folder / "config.json", vocab_size=100), r"disagree: .* above \d+, .* got 100"),
-        (lambda folder: edit_json(folder / "config.json", activation_function="relu"), "expected .* gelu"),
-        (lambda folder: (folder / "preprocessor_config.json").write_text('{"hop_length": 80}'), "hop_length"),
         (
-            lambda folder: edit_json(folder / "generation_config.json", tutti_audio_context={"min_frames": -1}),
+            generation(tutti_audio_context={"min_frames": -1}),
             r"tutti_audio_context: expected min_frames and margin_frames, 0 to 3000, got \{'min_frames': -1\}",
         ),
-        (
-            lambda folder: edit_json(folder / "generation_config.json", tutti_adaptive_endpointing="yes"),
-            r"tutti_adaptive_endpointing: expected true or false, got 'yes'",
-        ),
-        (lambda folder: (folder / "tokenizer.json").unlink(), r"expected tokenizer\.json, or vocab\.json"),
+        (generation(tutti_adaptive_endpointing="yes"), r"adaptive_endpointing: expected true or false, got 'yes'"),
+        (write("preprocessor_config.json", '{"hop_length": 80}'), "hop_length"),
         (lambda folder: (folder / "model.safetensors").unlink(), "got no weights"),
-        (lambda folder: (folder / "model.safetensors").write_bytes(b"12345678"), "expected readable weights"),
+        (write("model.safetensors", "12345678"), "expected readable weights"),
         (lambda folder: make_unreadable(folder / "model.safetensors"), r"cannot be read: .*model\.safetensors"),
         (lambda folder: make_unreadable(folder / "preprocessor_config.json"), r"cannot be read: .*preprocessor_config"),
-        (lambda folder: edit_json(folder / "config.json", encoder_ffn_dim=100), r"weights wrong: .*fc1\.weight"),
-        (lambda folder: edit_json(folder / "config.json", decoder_layers=3), r"missing: decoder\.layers\.2\."),
-        (lambda folder: edit_json(folder / "config.json", encoder_layers=1), r"left over: encoder\.layers\.1\..* more"),
     ],
-)  # fmt: skip
+)
 def test_broken_checkpoints_are_refused(folder: Path, damage: Callable[[Path], None], message: str) -> None:
     """The error names the file, or the weights."""
     damage(folder)
