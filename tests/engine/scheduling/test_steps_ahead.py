@@ -13,6 +13,12 @@ from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.engine import Engine
 
 
+@pytest.fixture
+def ahead(small_checkpoint: Checkpoint, good_morning: Script) -> FakeRunner:
+    """A runner whose steps are launched ahead."""
+    return FakeRunner(small_checkpoint, good_morning, n_ahead=1)
+
+
 async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
     async with start_engine(runner) as engine:
         ended = [events[-1] for events in await asyncio.gather(*(collect(engine, each) for each in windows))]
@@ -31,35 +37,27 @@ async def second_while_the_first_is_decoded(engine: Engine, runner: FakeRunner) 
     return [events[-1] for events in await asyncio.gather(*first, *second)]
 
 
-async def test_what_comes_out_is_the_same(small_checkpoint: Checkpoint, good_morning: Script) -> None:
+async def test_what_comes_out_is_the_same(runner: FakeRunner, ahead: FakeRunner) -> None:
     """More windows than slots, so that slots are taken over while a step of their last owner is under way."""
     windows = [window(f"s{index}") for index in range(9)]
-    without = await done(FakeRunner(small_checkpoint, good_morning), *windows)
-    with_ahead = await done(FakeRunner(small_checkpoint, good_morning, n_ahead=1), *windows)
+    without, with_ahead = await done(runner, *windows), await done(ahead, *windows)
     assert [each.pieces for each in with_ahead] == [each.pieces for each in without]
     assert [each.n_steps for each in with_ahead] == [each.n_steps for each in without]
 
 
-async def test_a_step_is_launched_before_the_last_one_is_collected(
-    small_checkpoint: Checkpoint, good_morning: Script
-) -> None:
+async def test_a_step_is_launched_before_the_last_one_is_collected(runner: FakeRunner, ahead: FakeRunner) -> None:
     """So the end is seen one step late, and the step after it belongs to no window."""
-    without, with_ahead = (
-        FakeRunner(small_checkpoint, good_morning),
-        FakeRunner(small_checkpoint, good_morning, n_ahead=1),
-    )
-    await done(without, window("a"))
-    await done(with_ahead, window("a"))
-    assert with_ahead.n_steps == without.n_steps + 1
+    await done(runner, window("a"))
+    await done(ahead, window("a"))
+    assert ahead.n_steps == runner.n_steps + 1
 
 
 @pytest.mark.parametrize("n_ahead", [0, 1])
 async def test_a_step_is_launched_before_a_window_is_brought_to_the_device(
-    small_checkpoint: Checkpoint, good_morning: Script, n_ahead: int, monkeypatch: pytest.MonkeyPatch
+    runner: FakeRunner, n_ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One more than usual, where steps are launched ahead: bringing a window takes longer than a step."""
-    runner, launched = FakeRunner(small_checkpoint, good_morning, n_ahead=n_ahead), list[int]()
-    encode = runner.encode
+    runner.n_ahead, launched, encode = n_ahead, list[int](), runner.encode
 
     def spying_encode(*arguments: Any) -> None:
         launched.append(runner.n_steps - runner.n_collected)
@@ -73,11 +71,10 @@ async def test_a_step_is_launched_before_a_window_is_brought_to_the_device(
 
 
 async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(
-    small_checkpoint: Checkpoint, good_morning: Script, monkeypatch: pytest.MonkeyPatch
+    runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise no interim could join a call while nothing else runs."""
-    runner, owed = FakeRunner(small_checkpoint, good_morning), list[float]()
-    encode = runner.encode
+    owed, encode = list[float](), runner.encode
     async with start_engine(runner, min_decode_share=0.999, max_wait_ms=0.0) as engine:
 
         def spying_encode(*arguments: Any) -> None:
@@ -90,23 +87,20 @@ async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(
     assert owed == [0.0, 0.0]
 
 
-async def test_no_window_is_lost_when_the_step_before_its_encoder_call_fails(
-    small_checkpoint: Checkpoint, good_morning: Script
-) -> None:
+async def test_no_window_is_lost_when_the_step_before_its_encoder_call_fails(ahead: FakeRunner) -> None:
     """Both windows are decoded again, alone."""
-    runner = FakeRunner(small_checkpoint, good_morning, n_ahead=1)
-    allocate, n_allocated = runner.slots.allocate, count(1)
+    allocate, n_allocated = ahead.slots.allocate, count(1)
 
     def allocate_and_break() -> int:
         if next(n_allocated) == 2:
-            runner.fail_once("step", RuntimeError("out of memory"))
+            ahead.fail_once("step", RuntimeError("out of memory"))
         return allocate()
 
-    runner.slots.allocate = allocate_and_break  # type: ignore[method-assign]
-    async with start_engine(runner, min_decode_share=0.0, max_wait_ms=0.0) as engine:
-        ended = await second_while_the_first_is_decoded(engine, runner)
+    ahead.slots.allocate = allocate_and_break  # type: ignore[method-assign]
+    async with start_engine(ahead, min_decode_share=0.0, max_wait_ms=0.0) as engine:
+        ended = await second_while_the_first_is_decoded(engine, ahead)
     assert [each.text for each in ended if isinstance(each, DoneEvent)] == [" good morning"] * 2
-    assert runner.slots.n_free == 4
+    assert ahead.slots.n_free == 4
 
 
 async def test_a_window_that_arrives_before_a_translation_begins_launches_no_step(small_checkpoint: Checkpoint) -> None:
@@ -131,11 +125,11 @@ async def test_no_step_is_launched_that_the_limit_makes_useless(small_checkpoint
     assert (ended.is_truncated, ended.n_steps, runner.n_steps) == (True, 5, 5)
 
 
-async def test_an_attempt_takes_no_step_of_the_one_before(small_checkpoint: Checkpoint, good_morning: Script) -> None:
+async def test_an_attempt_takes_no_step_of_the_one_before(runner: FakeRunner, ahead: FakeRunner) -> None:
     """The step in flight when the first attempt ended is not counted to the second."""
     sampling = Sampling(temperatures=(0.0, 0.4), logprob_threshold=0.0)
-    (without,) = await done(FakeRunner(small_checkpoint, good_morning), window("a", sampling=sampling))
-    (with_ahead,) = await done(FakeRunner(small_checkpoint, good_morning, n_ahead=1), window("a", sampling=sampling))
+    (without,) = await done(runner, window("a", sampling=sampling))
+    (with_ahead,) = await done(ahead, window("a", sampling=sampling))
     assert with_ahead.pieces == without.pieces
     assert with_ahead.n_steps == without.n_steps
 
@@ -153,20 +147,17 @@ def encoding_until_the_second_call(runner: FakeRunner) -> asyncio.Event:
     return asked
 
 
-async def test_a_window_that_arrives_while_the_device_encodes_shares_the_prefill(
-    small_checkpoint: Checkpoint, good_morning: Script
-) -> None:
+async def test_a_window_that_arrives_while_the_device_encodes_shares_the_prefill(ahead: FakeRunner) -> None:
     """One pass prefills both. Once the device has done, no other window is waited for."""
-    runner = FakeRunner(small_checkpoint, good_morning, n_ahead=1)
-    runner.n_filling, runner.encode_s = 1, PATIENCE_S
-    asked = encoding_until_the_second_call(runner)
-    async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
+    ahead.n_filling, ahead.encode_s = 1, PATIENCE_S
+    asked = encoding_until_the_second_call(ahead)
+    async with start_engine(ahead, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
         first = asyncio.create_task(collect(engine, window("a")))
         await asked.wait()
-        assert runner.prefilled == []
+        assert ahead.prefilled == []
         await asyncio.gather(first, collect(engine, window("b")))
-    assert [len(windows) for windows in runner.encoded] == [1, 1]
-    assert runner.prefill_sizes == [2]
+    assert [len(windows) for windows in ahead.encoded] == [1, 1]
+    assert ahead.prefill_sizes == [2]
 
 
 async def test_finished_windows_are_emitted_in_small_groups(small_checkpoint: Checkpoint, good_morning: Script) -> None:
