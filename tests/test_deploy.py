@@ -90,9 +90,27 @@ def our_environment(name: str, environment: dict[str, str]) -> dict[str, str]:
 
 
 def seconds(duration: str) -> int:
-    match = re.fullmatch(r"(?:(\d+)m)?(?:(\d+)s)?", duration)
-    assert match, duration
-    return 60 * int(match[1] or 0) + int(match[2] or 0)
+    """A duration of Compose, or of a load balancer."""
+    match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", duration)
+    assert match and duration, duration
+    hours, minutes, rest = (int(each or 0) for each in match.groups())
+    return 3600 * hours + 60 * minutes + rest
+
+
+def settings_of(environment: dict[str, str]) -> Settings:
+    """The settings of a service with these variables, all of which it knows."""
+    check_environment(environment)
+    known: dict[str, Any] = {
+        each.name: each.type(environment[variable])  # type: ignore[operator]  # the types of fields are classes here
+        for each in (*own_settings(), *plugin_settings())
+        if (variable := ENV_PREFIX + each.name.upper()) in environment
+    }
+    return make_settings(known)
+
+
+def paths() -> set[str]:
+    """The paths of all routes."""
+    return {getattr(route, "path", "") for route in routes()}
 
 
 # Compose.
@@ -101,15 +119,7 @@ def seconds(duration: str) -> int:
 @pytest.mark.parametrize("name", OURS)
 def test_settings_in_compose_are_settings(name: str) -> None:
     """The service starts with them, on an address that other machines can reach."""
-    environment = our_environment(name, {"TUTTI_API_KEYS": "k1,k2"})
-    check_environment(environment)
-    values = {key.removeprefix(ENV_PREFIX).lower(): value for key, value in environment.items()}
-    known: dict[str, Any] = {
-        each.name: int(values[each.name]) if each.type is int else values[each.name]
-        for each in (*own_settings(), *plugin_settings())
-        if each.name in values
-    }
-    settings = make_settings(known)
+    settings = settings_of(our_environment(name, {"TUTTI_API_KEYS": "k1,k2"}))
     assert settings.host == "0.0.0.0"
     assert settings.unnamed_keys == {"k1", "k2"}
 
@@ -205,7 +215,7 @@ def test_health_checks_ask_a_route_on_the_ports_that_are_served() -> None:
     checks = [json.loads(command), *(SERVICES[name]["healthcheck"]["test"][1:] for name in OURS)]
     ((port, path),) = {asked for check in checks for asked in re.findall(r"http://127\.0\.0\.1:(\d+)(/\w+)", check[-1])}
     assert path == "/readyz"
-    assert path in {getattr(route, "path", "") for route in routes()}
+    assert path in paths()
     assert arguments_of("EXPOSE") == [port]
     assert {published for name in OURS for published in SERVICES[name]["ports"]} == {f"{port}:{port}"}
     for check in checks:
@@ -331,7 +341,7 @@ def test_prometheus_finds_the_service() -> None:
     aliases = SERVICES["tutti-gpu"]["networks"]["default"]["aliases"]
     assert name in OURS and name in aliases
     assert [str(discovery["port"])] == arguments_of("EXPOSE")
-    assert scrape.get("metrics_path", "/metrics") in {getattr(route, "path", "") for route in routes()}
+    assert scrape.get("metrics_path", "/metrics") in paths()
     assert "./deploy/prometheus:/etc/prometheus:ro" in SERVICES["prometheus"]["volumes"]
 
 

@@ -4,7 +4,6 @@ import re
 import shlex
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -12,22 +11,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.fakes import FakeTranscriber
 from tests.kustomize import FILE, Manifest, build
+from tests.test_deploy import DOCKERFILE, REPOSITORY, SERVICES, paths, service_metrics, settings_of
 from tutti_server.app.cli.processes import STOP_SLACK_S
-from tutti_server.app.server.plugins import check_environment, make_settings, plugin_settings
-from tutti_server.app.server.routes import routes
-from tutti_server.app.service.admission import Admission
-from tutti_server.app.service.metrics import Metrics
-from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
-from tutti_server.app.service.shared_state import AdmissionCounter
+from tutti_server.app.service.settings import Settings
 from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
 from tutti_server.cluster.local.supervisor import POOL_BLOCKS
 
-REPOSITORY = Path(__file__).parents[1]
 FOLDER = REPOSITORY / "deploy/kubernetes"
-DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
-COMPOSE = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
 FORMS = {"service": "tutti-gpu", "service-cpu": "tutti"}
 """The folders that are applied as they are, and the service of Compose that each one is like."""
 MANIFESTS = {form: build(FOLDER / form) for form in (*FORMS, "redis", "ray")}
@@ -111,16 +102,7 @@ def quantity(text: str) -> float:
 
 def settings(form: str) -> Settings:
     """The settings of the pods, with a key."""
-    environment: dict[str, str] = {**manifest("ConfigMap", form)["data"], "TUTTI_API_KEYS": "k1,k2"}
-    check_environment(environment)
-    values = {variable.removeprefix(ENV_PREFIX).lower(): value for variable, value in environment.items()}
-    types: dict[str, Any] = {each.name: each.type for each in (*own_settings(), *plugin_settings())}
-    return make_settings({name: types[name](value) for name, value in values.items()})
-
-
-def paths() -> set[str]:
-    """The paths of all routes."""
-    return {getattr(route, "path", "") for route in routes()}
+    return settings_of({**manifest("ConfigMap", form)["data"], "TUTTI_API_KEYS": "k1,k2"})
 
 
 # The schemas.
@@ -230,9 +212,8 @@ def test_the_autoscaler_follows_a_metric_of_the_service() -> None:
     name, target = metric["pods"]["metric"]["name"], metric["pods"]["target"]
     assert metric["type"] == "Pods" and target["type"] == "AverageValue"
     assert 0.5 <= quantity(target["averageValue"]) < 1
-    metrics = Metrics(FakeTranscriber())
-    Admission(Settings(), metrics, AdmissionCounter(), FakeTranscriber())
-    (family,) = (family for family in text_string_to_metric_families(metrics.render().decode()) if family.name == name)
+    families = text_string_to_metric_families(service_metrics().render().decode())
+    (family,) = (family for family in families if family.name == name)
     assert family.type == "gauge"
     assert [sample.labels for sample in family.samples] == [{}]
     (rule,) = custom("monitoring/prometheus-adapter.yaml")["rules"]["custom"]
@@ -277,8 +258,8 @@ def test_the_user_is_that_of_the_image() -> None:
 def test_volumes_are_what_compose_lets_the_service_write(form: str, service: str) -> None:
     """The cache, the uploads that are accepted at the same time, and the shared memory of all gateways."""
     mounts = {mount["mountPath"]: mount["name"] for mount in container(form)["volumeMounts"]}
-    (cache,) = (volume.split(":")[1] for volume in COMPOSE[service]["volumes"])
-    (temporary,) = (folder.split(":")[0] for folder in COMPOSE[service]["tmpfs"])
+    (cache,) = (volume.split(":")[1] for volume in SERVICES[service]["volumes"])
+    (temporary,) = (folder.split(":")[0] for folder in SERVICES[service]["tmpfs"])
     assert set(mounts) == {cache, temporary, "/dev/shm"}
     volumes = {volume["name"]: volume["emptyDir"] for volume in pod(form)["volumes"]}
     assert set(volumes) == set(mounts.values())

@@ -7,7 +7,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,13 @@ import tutti
 from tests.app.conftest import Running, running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tests.test_deploy import NGINX, paths, seconds
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.http_protocols import KEEP_ALIVE_S, MAX_HEAD_BYTES
 from tutti_server.app.server.main import PING_INTERVAL_S
-from tutti_server.app.server.routes import routes
 from tutti_server.app.service.settings import Settings
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
-NGINX = (DEPLOY / "nginx/tutti.conf").read_text()
 HAPROXY = (DEPLOY / "haproxy/haproxy.cfg").read_text()
 ENVOY: dict[str, Any] = yaml.safe_load((DEPLOY / "envoy/envoy.yaml").read_text())
 PROGRAMS = ("nginx", "haproxy")
@@ -124,18 +123,11 @@ async def balancing(name: str, servers: list[Running], folder: Path) -> AsyncIte
 @asynccontextmanager
 async def balanced(name: str, folder: Path, decoders: Decoders, n_servers: int = 1) -> AsyncIterator[Balancer]:
     """Run servers with the fake engine, and the program in front of them."""
-    async with asyncio.timeout(PATIENCE_S):
-        settings = Settings(port=0, drain_timeout_s=10.0)
-        async with running(settings, FakeTranscriber(), decoders=decoders) as first:
-            if n_servers == 1:
-                async with balancing(name, [first], folder) as balancer:
-                    yield balancer
-                return
-            async with (
-                running(settings, FakeTranscriber(), decoders=decoders) as second,
-                balancing(name, [first, second], folder) as balancer,
-            ):
-                yield balancer
+    settings = Settings(port=0, drain_timeout_s=10.0)
+    async with asyncio.timeout(PATIENCE_S), AsyncExitStack() as stack:
+        started = [running(settings, FakeTranscriber(), decoders=decoders) for _ in range(n_servers)]
+        servers = [await stack.enter_async_context(each) for each in started]
+        yield await stack.enter_async_context(balancing(name, servers, folder))
 
 
 def pcm(numbers: range) -> bytes:
@@ -223,13 +215,6 @@ async def test_a_session_moves_when_its_server_drains(name: str, tmp_path: Path,
 # What their values mean.
 
 
-def seconds(text: str) -> float:
-    """A duration of nginx, HAProxy or Envoy."""
-    match = re.fullmatch(r"(\d+)(s|m|h)", text)
-    assert match, text
-    return int(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]]
-
-
 def test_quiet_sockets_stay_open_and_long_files_are_awaited() -> None:
     """The server's pings come several times before a load balancer gives up; nothing ends a long session."""
     nginx = {name: seconds(value) for name, value in re.findall(r"proxy_(read|send)_timeout (\w+);", NGINX)}
@@ -282,7 +267,7 @@ def test_every_balancer_asks_for_the_readiness_of_the_service() -> None:
     (check,) = cluster["health_checks"]
     (asked,) = re.findall(r"option httpchk GET (\S+)", HAPROXY)
     assert {asked, check["http_health_check"]["path"]} == {"/readyz"}
-    assert "/readyz" in {getattr(route, "path", "") for route in routes()}
+    assert "/readyz" in paths()
     # Else a server that is full for a moment would get nothing for ten seconds.
     assert re.search(r"server \S+ max_fails=0;", NGINX)
 
