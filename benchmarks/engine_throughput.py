@@ -390,11 +390,8 @@ def main(
                 print(f"{model} {variant.name}: not available here: {error}", file=sys.stderr)
                 continue
             result["ablation"] += [{"variant": variant.name, **row} for row in rows]
-    report.show([*_tables(result), *observation.tables], result, as_markdown=markdown, path=path)
-    complaints = complain(result)
-    for complaint in complaints:
-        print(complaint, file=sys.stderr)
-    sys.exit(1 if complaints else 0)
+    tables = [*_tables(result), *observation.tables]
+    report.finish(tables, result, complain(result), as_markdown=markdown, path=path)
 
 
 def _stages(config: EngineConfig, work: Work) -> list[dict[str, Any]]:

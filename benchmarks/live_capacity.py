@@ -144,11 +144,8 @@ def main(
             with running_server([*own, *serve_arguments]) as server:
                 (result["let_in"],) = run_levels(server, replace(load, calls_again=True), callers, "", calls)
     result["most_held"] = max((level["streams"] for level in result["levels"] if level["holds"]), default=0)
-    report.show([table(result), *admission_tables(result)], result, as_markdown=markdown, path=path)
-    complaints = complain(result)
-    for complaint in complaints:
-        print(complaint, file=sys.stderr)
-    sys.exit(1 if complaints else 0)
+    tables = [table(result), *admission_tables(result)]
+    report.finish(tables, result, complain(result), as_markdown=markdown, path=path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

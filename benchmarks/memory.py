@@ -110,10 +110,7 @@ def main(path: Path, markdown: bool, serve_arguments: tuple[str, ...], **options
         stages = Stages(server, load, recordings)
         uvloop.run(stages.run())
     result = {**machine.describe(), "rows": stages.rows, "failures": stages.failures}
-    report.show([table(result)], result, as_markdown=markdown, path=path)
-    if stages.failures:
-        print(*stages.failures[:5], sep="\n", file=sys.stderr)
-        sys.exit(1)
+    report.finish([table(result)], result, stages.failures[:5], as_markdown=markdown, path=path)
 
 
 class Stages:

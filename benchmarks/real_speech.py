@@ -141,11 +141,7 @@ def main(
         turns = asyncio.run(take_turns(chosen, setup, clips))
     result |= compare(turns, clips)
     result["versions"] |= {key: value for each in turns.values() for key, value in each.versions.items()}
-    report.show(tables(result), result, as_markdown=markdown, path=path)
-    for line in remarks(result):
-        print(line, file=sys.stderr)
-    if any(each["state"] != "measured" or each["failures"] for each in result["systems"].values()):
-        sys.exit(1)
+    report.finish(tables(result), result, remarks(result), as_markdown=markdown, path=path)
 
 
 async def take_turns(systems: Mapping[str, System], setup: Setup, clips: Sequence[Clip]) -> dict[str, Turns]:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.table import Table as RichTable
@@ -55,6 +55,16 @@ def show(tables: list[Table], result: dict[str, Any], *, as_markdown: bool, path
         console.print(table.rich(), "")
     console.print(origin(result), markup=False)
     console.print(f"Written: {path} and {path.with_suffix('.md')}", markup=False)
+
+
+def finish(
+    tables: list[Table], result: dict[str, Any], complaints: Sequence[str], *, as_markdown: bool, path: Path
+) -> NoReturn:
+    """Show the result and what is wrong with it, and end the command: with status 1 if anything is."""
+    show(tables, result, as_markdown=as_markdown, path=path)
+    for complaint in complaints:
+        print(complaint, file=sys.stderr)
+    sys.exit(1 if complaints else 0)
 
 
 def origin(result: dict[str, Any]) -> str:

@@ -9,7 +9,6 @@ request failed or did not make exactly one window, or when the two decoded diffe
 """
 
 import multiprocessing
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -144,11 +143,7 @@ def main(
         measure_service(server, pool, files, concurrency, 2 * concurrency, processes)
         result["service"] = measure_service(server, pool, files, concurrency, n_requests, processes)
     result["ratio"] = result["service"]["requests_per_s"] / result["engine"]["requests_per_s"]
-    report.show([table(result)], result, as_markdown=markdown, path=path)
-    complaints = complain(result)
-    for complaint in complaints:
-        print(complaint, file=sys.stderr)
-    sys.exit(1 if complaints else 0)
+    report.finish([table(result)], result, complain(result), as_markdown=markdown, path=path)
 
 
 def encoded(clip: Samples, container: str) -> bytes:

@@ -99,10 +99,8 @@ def main(
     with running_server([*ADMIT_ALL, *ahead, *serve_arguments]) as server:
         warm_up(server)
         result |= uvloop.run(soak(server, plan, _print_row))
-    report.show([table(result)], result, as_markdown=markdown, path=path)
-    if result["failure"]:
-        print(result["failure"], file=sys.stderr)
-        sys.exit(1)
+    complaints = [result["failure"]] if result["failure"] else []
+    report.finish([table(result)], result, complaints, as_markdown=markdown, path=path)
 
 
 async def soak(server: RunningServer, plan: Plan, on_row: Callable[[dict[str, Any]], None]) -> dict[str, Any]:

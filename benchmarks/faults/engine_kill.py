@@ -9,7 +9,6 @@ after that.
 
 import os
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -81,11 +80,7 @@ def main(
         "away_s": kill.ready_s - kill.killed_s,
         **figures(log, sessions, (first + ramp_s, kill.killed_s, kill.ready_s + BACK_AFTER_S, first + seconds)),
     }
-    report.show([table(result)], result, as_markdown=markdown, path=path)
-    complaints = complain(result)
-    for complaint in complaints:
-        print(complaint, file=sys.stderr)
-    sys.exit(1 if complaints else 0)
+    report.finish([table(result)], result, complain(result), as_markdown=markdown, path=path)
 
 
 class EngineKill(threading.Thread):

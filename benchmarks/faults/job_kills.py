@@ -415,6 +415,4 @@ def main(
         url = database_address(database or f"sqlite:///{name}/tutti.db")
         figures = asyncio.run(campaign(n_jobs, n_kills, n_gateways, url, seed, Path(name), stored))
     result = {**machine.describe(), **figures}
-    report.show([table(figures)], result, as_markdown=markdown, path=path)
-    if complaints := complain(figures):
-        sys.exit("\n".join(complaints))
+    report.finish([table(figures)], result, complain(figures), as_markdown=markdown, path=path)

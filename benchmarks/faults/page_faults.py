@@ -125,14 +125,12 @@ def main(path: Path, markdown: bool, **options: Any) -> None:
     for browser in browsers:
         runs += asyncio.run(run_campaign(browser, cuts, options, path.with_suffix(".log")))
     result = {**machine.describe(), "runs": [asdict(run) for run in runs]}
-    report.show([table(runs)], result, as_markdown=markdown, path=path)
     wrong = [
         f"{run.browser}, {run.fault} at {run.at_s:.1f} s: {each}"
         for run in runs
         for each in (*run.differences, *run.changes)
     ]
-    print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
-    sys.exit(1 if wrong or not all(run.is_same for run in runs) else 0)
+    report.finish([table(runs)], result, wrong, as_markdown=markdown, path=path)
 
 
 async def run_campaign(browser: str, cuts: Sequence[int], options: dict[str, Any], log: Path) -> list[Run]:
