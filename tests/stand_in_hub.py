@@ -96,12 +96,16 @@ class StandInHub:
         """The names of the files whose bytes were requested."""
         paths = [path for method, path in self.requests if method == "GET"]
         return {match[3] for path in paths if (match := _FILE.fullmatch(path))} | {
-            name for path in paths if (match := _BLOB.fullmatch(path)) for name in self._names(match[1])
+            name for path in paths if (match := _BLOB.fullmatch(path)) for _, name, _ in self.find(match[1])
         }
 
-    def _names(self, digest: str) -> set[str]:
-        commits = [files for repository in self.repositories.values() for files in repository.commits.values()]
-        return {name for files in commits for name, content in files.items() if _digest(content) == digest}
+    def find(self, digest: str) -> Iterator[tuple[Repository, str, bytes]]:
+        """The files with this content: their repository, their name and their content."""
+        for repository in self.repositories.values():
+            for files in repository.commits.values():
+                for name, content in files.items():
+                    if _digest(content) == digest:
+                        yield repository, name, content
 
 
 @contextmanager
@@ -121,12 +125,6 @@ def stand_in_hub() -> Iterator[StandInHub]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self._answer_request()
-
-    def do_HEAD(self) -> None:
-        self._answer_request()
-
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
 
@@ -144,6 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer_blob(hub, match[1])
         else:
             self._answer(HTTPStatus.NOT_FOUND, b"")
+
+    do_GET = do_HEAD = _answer_request  # noqa: N815  # names of the base class
 
     def _answer_list(self, hub: StandInHub, name: str, revision: str) -> None:
         found = self._find(hub, name, revision, is_list=True)
@@ -176,20 +176,17 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.FOUND, b"", headers | linked | location)
 
     def _answer_blob(self, hub: StandInHub, digest: str) -> None:
-        for repository in hub.repositories.values():
-            for files in repository.commits.values():
-                for name, content in files.items():
-                    if _digest(content) == digest:
-                        half = content[: len(content) // 2]
-                        if name in repository.stalled:
-                            self._answer(HTTPStatus.OK, half, {"ETag": f'"{digest}"'}, length=len(content))
-                            hub.has_stalled.set()
-                            hub.is_closing.wait()
-                        else:
-                            sent = half if name in repository.truncated else content
-                            self._answer(HTTPStatus.OK, sent, {"ETag": f'"{digest}"'})
-                        return
-        self._answer(HTTPStatus.NOT_FOUND, b"")
+        repository, name, content = next(hub.find(digest), (None, "", b""))
+        half = content[: len(content) // 2]
+        if repository is None:
+            self._answer(HTTPStatus.NOT_FOUND, b"")
+        elif name in repository.stalled:
+            self._answer(HTTPStatus.OK, half, {"ETag": f'"{digest}"'}, length=len(content))
+            hub.has_stalled.set()
+            hub.is_closing.wait()
+        else:
+            sent = half if name in repository.truncated else content
+            self._answer(HTTPStatus.OK, sent, {"ETag": f'"{digest}"'})
 
     def _find(self, hub: StandInHub, name: str, revision: str, *, is_list: bool) -> tuple[Repository, str] | None:
         """The repository and the commit; `None` if the request was answered with an error."""
