@@ -2,19 +2,16 @@
 
 import asyncio
 import io
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from functools import cache
-from pathlib import Path
-from typing import Any
 
-import av
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.fuzz.mutations import EDITS, Edit, damaged
+from tests.made_files import Track, made_file
 from tests.recordings import read
 from tutti_server.app.errors import MediaError
 from tutti_server.app.media.file_decoder import decode_file, n_channels, probe
@@ -35,7 +32,7 @@ FORMATS = {
     "mp4": "aac",
     "webm": "libopus",
     "aiff": "pcm_s16be",
-    "mkv": "pcm_f32le",
+    "matroska": "pcm_f32le",
     "au": "pcm_mulaw",
 }
 """Containers, by the codec in them."""
@@ -44,17 +41,10 @@ FORMATS = {
 @cache
 def recording(container: str) -> bytes:
     """A true recording: the beginning of a bundled clip, in stereo."""
-    samples = read("hello")[: int(SOURCE_S * SAMPLE_RATE)]
+    samples = read("hello")[: int(SOURCE_S * SAMPLE_RATE)].astype(np.float32) / 32_768
     codec = FORMATS[container]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"recording.{container}"
-        with av.open(str(path), "w") as output:
-            stream: Any = output.add_stream(codec, rate=48_000 if codec == "libopus" else SAMPLE_RATE, layout="stereo")
-            frame = av.AudioFrame.from_ndarray(np.repeat(samples, 2).reshape(1, -1), format="s16", layout="stereo")
-            frame.sample_rate = SAMPLE_RATE
-            for packet in (*stream.encode(frame), *stream.encode(None)):
-                output.mux(packet)
-        return path.read_bytes()
+    rate = 48_000 if codec == "libopus" else SAMPLE_RATE
+    return made_file(container, codec, rate, [Track(samples=samples)], layout="stereo")
 
 
 DAMAGED = st.tuples(st.sampled_from(sorted(FORMATS)), EDITS, st.sampled_from([None, 1, 2]), st.integers(1, 5_000))
