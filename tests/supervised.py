@@ -129,6 +129,6 @@ async def listen(supervisor: Supervisor, audio: bytes, **options: Any) -> list[t
         return [event async for event in session]
 
 
-def text(events: list[tutti.Event]) -> str:
-    """The final text."""
-    return " ".join(event.text for event in events if isinstance(event, tutti.Utterance) and event.text)
+def text(events: list[tutti.Event], channel: int = 0) -> str:
+    """The final text of a channel."""
+    return " ".join(e.text for e in events if isinstance(e, tutti.Utterance) and e.channel == channel and e.text)

@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -139,6 +140,13 @@ async def test_the_sessions_of_a_gateway_that_dies_keep_their_places(supervisor:
             await session.stop()
         received = [[event async for event in session] for session in sessions]
     assert sum(isinstance(event, tutti.Resumed) for events in received for event in events) >= 1
+
+
+@pytest.mark.nightly
+def test_two_engines_have_one_gateway(tmp_path: Path) -> None:
+    """Without `--gateways`. Only the engines have torch."""
+    with supervised(tmp_path, engines=2) as supervisor:
+        assert (len(supervisor.with_torch()), len(supervisor.gateways())) == (2, 1)
 
 
 async def test_a_drain_ends_the_sessions_of_all_gateways(supervisor: Supervisor) -> None:

@@ -13,6 +13,7 @@ import tutti
 from benchmarks.server_counters import Counters
 from tests.recordings import TEXTS, encoded, read, words
 from tests.small_model import SMALL_MODEL, small_settings
+from tests.supervised import text
 from tutti_server.app.server.main import Server, bind, build_app
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.engine import Engine
@@ -42,10 +43,6 @@ async def listen(address: str, audio: bytes, **options: Any) -> list[tutti.Event
         await session.send(audio)
         await session.stop()
         return [event async for event in session]
-
-
-def text(events: list[tutti.Event], channel: int = 0) -> str:
-    return " ".join(e.text for e in events if isinstance(e, tutti.Utterance) and e.channel == channel and e.text)
 
 
 @pytest.mark.parametrize(
