@@ -184,7 +184,7 @@ KINDS = (
     Kind(
         "no-tokenizer",
         lambda folder: (folder / "tokenizer.json").unlink(),
-        error=r"tokenizer: expected tokenizer\.json, or vocab\.json, .*; copy them from the model",
+        error=r"expected tokenizer\.json, or vocab\.json, .*; missing: vocab\.json, merges\.txt, .*; copy them from",
         files=(),
     ),
     Kind(

@@ -1,6 +1,5 @@
 """Checkpoints of CTranslate2 give the model that the same checkpoint gives in transformers' form."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,36 +98,26 @@ def test_whole_numbers_without_a_scale_are_refused(base: Path, tmp_path: Path) -
         weights_of(file.parent)
 
 
-@pytest.mark.parametrize("names", [None, ["a", "b"], ["東", "<|endoftext|>"]])
-def test_without_any_tokens_the_error_says_which_file_is_missing(
-    base: Path, tmp_path: Path, names: list[str] | None
-) -> None:
-    """A tokenizer, or the names of all tokens."""
-    folder = write_ctranslate2(base, tmp_path / "ct2")
-    (folder / "tokenizer.json").unlink()
-    (folder / "vocabulary.json").unlink()
-    if names is not None:
-        (folder / "vocabulary.json").write_text(json.dumps(names))
-    expected = (
-        "expected the tokens of Whisper" if names else r"expected tokenizer\.json, vocabulary\.json or vocabulary"
-    )
-    with pytest.raises(CheckpointError, match=expected):
-        read_checkpoint(str(folder))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("config.json", b'{"lang_ids": 3}', r"config\.json: lang_ids: expected a list of token ids, got 3"),
         ("vocabulary.txt", b"\xff", r"vocabulary\.txt: expected text in UTF-8, got: .*"),
+        ("vocabulary.json", b'["a", "b"]', "expected the tokens of Whisper"),
+        ("vocabulary.json", '["東", "<|endoftext|>"]'.encode(), "expected the tokens of Whisper"),
+        ("vocabulary.txt", None, r"expected tokenizer\.json, vocabulary\.json or vocabulary"),
     ],
 )
 def test_broken_files_beside_the_weights_are_refused(
-    base: Path, tmp_path: Path, name: str, content: bytes, message: str
+    base: Path, tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
+    """And missing ones: a tokenizer, or the names of all tokens."""
     folder = write_ctranslate2(base, tmp_path / "ct2", vocabulary="txt")
     (folder / "tokenizer.json").unlink()
-    (folder / name).write_bytes(content)
+    if content is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(str(folder))
 

@@ -46,13 +46,6 @@ def test_special_tokens_are_those_of_the_checkpoint(tokenizer: Tokenizer, refere
     assert len(tokenizer.languages) == 100
 
 
-def test_the_old_name_of_the_no_speech_token_is_known() -> None:
-    """English-only checkpoints call it `<|nocaptions|>`."""
-    english = next(shape for shape in SHAPES if not shape.is_multilingual)
-    backend = make_tokenizer(english)
-    assert Tokenizer(backend).no_speech == backend.token_to_id("<|nocaptions|>")
-
-
 def test_a_missing_special_token_is_an_error() -> None:
     """The tokenizer of another model is refused, and the error names the token that it lacks."""
     backend = make_tokenizer(SHAPES[0])
@@ -99,15 +92,6 @@ def test_any_tokens_decode_together_as_one_by_one(tokenizer: Tokenizer, data: st
         assert [token for piece in pieces for token in piece.tokens] == tokens
 
 
-def test_characters_are_complete(tokenizer: Tokenizer) -> None:
-    """The bytes of a character are held back until its last token."""
-    characters = CharacterDecoder(tokenizer)
-    grown = [characters.push(token) for token in tokenizer.encode("東京👩")]
-    assert "".join(grown) == "東京👩"
-    assert len(grown) > 3 and "" in grown
-    assert "\ufffd" not in "".join(grown)
-
-
 def test_words_begin_at_spaces(tokenizer: Tokenizer) -> None:
     """Punctuation belongs to the word before it. A quotation mark after a space belongs to the next word."""
     pieces = tokenizer.split(tokenizer.encode(" Hello, “Dr. O'Neill” - it's 3.50 - yes…"), "en")
@@ -152,14 +136,3 @@ def test_a_tokenizer_without_tokenizer_json_is_built(tmp_path: Path) -> None:
     old, new = Tokenizer.from_folder(tmp_path), Tokenizer(backend)
     assert old.encode(MIXED) == new.encode(MIXED)
     assert (old.first_timestamp, old.languages, old.no_speech) == (new.first_timestamp, new.languages, new.no_speech)
-
-
-def test_missing_files_are_named(tmp_path: Path) -> None:
-    """The error names the files that are expected."""
-    with pytest.raises(
-        CheckpointError, match=r"expected tokenizer\.json, or vocab\.json.*; missing: vocab\.json, merges\.txt"
-    ):
-        Tokenizer.from_folder(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(CheckpointError, match="expected readable files"):
-        Tokenizer.from_folder(tmp_path)
