@@ -136,7 +136,7 @@ flaky: setup ## Run the default tier five times on a busy machine; print what fa
 	@$(PYTEST_ENV) $(VENV)/bin/python -m tests.flaky $(FLAKY_RUNS) -- $(PYTEST_OPTIONS) -m 'quick or default'
 
 parity: setup ## Compare with transformers: hundreds of generated cases, and the checkpoint TUTTI_CHECKPOINT.
-	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/test_checkpoint_parity.py \
+	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity.py tests/engine/test_parity_cases.py \
 		tests/engine/scheduling/test_batch_invariance.py
 
 lint: setup ## Check format, style and import contracts.
