@@ -15,20 +15,13 @@ def test_a_slot_holds_tokens_and_a_full_window() -> None:
     assert slot_bytes(LARGE, 2) == 2 * 32 * (448 + 1500) * 1280 * 2 == pytest.approx(319e6, rel=0.01)
 
 
-def test_by_default_there_are_as_many_slots_as_fit() -> None:
-    free = SCRATCH_BYTES + 100 * slot_bytes(LARGE, 2)
-    assert choose_slots(slot_bytes(LARGE, 2), None, free, 1.0) == 100
-    assert choose_slots(slot_bytes(LARGE, 2), None, 2 * free, 0.5) == 100
-    assert choose_slots(slot_bytes(LARGE, 2), None, 1000 * GIB, 0.85) == MAX_SLOTS
-
-
-def test_the_configured_number_is_used_if_it_fits() -> None:
-    free = SCRATCH_BYTES + 100 * slot_bytes(LARGE, 2)
-    assert choose_slots(slot_bytes(LARGE, 2), 100, free, 1.0) == 100
+def test_there_are_as_many_slots_as_fit_or_as_are_configured() -> None:
+    size = slot_bytes(LARGE, 2)
+    free = SCRATCH_BYTES + 100 * size
+    assert choose_slots(size, None, free, 1.0) == choose_slots(size, None, 2 * free, 0.5) == 100
+    assert choose_slots(size, 100, free, 1.0) == 100
+    assert choose_slots(size, None, 1000 * GIB, 0.85) == MAX_SLOTS
     with pytest.raises(CheckpointError, match=r"slots: expected at most 100, got 101 of 0\.30 GiB each"):
-        choose_slots(slot_bytes(LARGE, 2), 101, free, 1.0)
-
-
-def test_a_device_without_memory_for_one_slot_is_refused() -> None:
+        choose_slots(size, 101, free, 1.0)
     with pytest.raises(CheckpointError, match="expected at most 0"):
-        choose_slots(slot_bytes(LARGE, 2), None, GIB, 0.85)
+        choose_slots(size, None, GIB, 0.85)
