@@ -39,6 +39,17 @@ MODEL = api.ModelInfo(
 )
 
 
+PATIENCE_S = 40.0
+"""How long `until` waits, in seconds."""
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Run the other tasks until `holds()` is true."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
 def silence(seconds: float) -> Samples:
     return np.zeros(round(seconds * SAMPLE_RATE), dtype=np.float32)
 
@@ -224,38 +235,21 @@ def as_events(pieces: list[api.Piece], word_times: bool = False, language: str =
             tokens += piece.tokens
         elif text:
             timed = _words(text, start_s, piece.at_s) if word_times else None
-            segments.append(
-                api.Segment(
-                    start_s=start_s,
-                    end_s=piece.at_s,
-                    text=text,
-                    tokens=tuple(tokens),
-                    avg_logprob=-0.1,
-                    compression_ratio=1.0,
-                    no_speech_prob=0.0,
-                    words=timed,
-                )
-            )
+            segments.append(replace(segment(text, start_s, piece.at_s, words=timed), tokens=tuple(tokens)))
             start_s, text, tokens = piece.at_s, "", []
         else:
             start_s = piece.at_s
     assert not text
     words = "".join(piece.text for piece in pieces)
-    done = api.DoneEvent(
-        text=words,
-        pieces=tuple(pieces),
-        segments=tuple(segments),
-        language=language,
-        no_speech_prob=0.0,
+    last = replace(
+        done(words, *segments, pieces=tuple(pieces), language=language),
         avg_logprob=-0.1,
-        compression_ratio=1.0,
-        is_truncated=False,
         n_steps=len(pieces),
         last_text_logprob=-0.1 if words else None,
         end_logprob=-0.01,
         timing=api.WindowTiming(queued_s=0.004, encode_s=0.003, prefill_s=0.002, decode_s=0.001),
     )
-    return [*(api.SegmentEvent(segment, language) for segment in segments), done]
+    return [*(api.SegmentEvent(each, language) for each in segments), last]
 
 
 def detected(

@@ -1,7 +1,7 @@
 """Several engines as one: which of them gets a window, and what becomes of it when engines die."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -9,13 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cluster.scripted_links import ScriptedLink
-from tests.fakes import FakeTranscriber, decode, speech
+from tests.fakes import PATIENCE_S, FakeTranscriber, decode, speech, until
 from tutti_server.cluster.balancing import LATE_REPORT_S, Balancer
 from tutti_server.cluster.engine_pool import MAX_ENGINE_ENDS_PER_WINDOW, EnginePool
 from tutti_server.engine.api import EngineEvent, Priority, SegmentEvent, StartedEvent, SupersededEvent, Window
 from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
-
-PATIENCE_S = 20.0
 
 
 def window(n_words: int = 3, priority: Priority = Priority.FINAL, session: str = "s") -> Window:
@@ -43,13 +41,6 @@ class Fleet:
 
     def start(self, window: Window) -> "asyncio.Task[list[EngineEvent]]":
         return asyncio.create_task(self.collect(window))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Run the other tasks until `holds()` is true."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 async def settle() -> None:
@@ -393,6 +384,15 @@ async def test_nothing_waits_in_an_engine_that_is_down() -> None:
     assert (stats.windows_done, stats.waiting_finals, stats.work_waiting_s, stats.n_engines) == (6, 2, 0.5, 1)
 
 
+async def check_ends(tasks: Iterable["asyncio.Task[list[EngineEvent]]"]) -> None:
+    """Check that each window of `window` was cancelled, dropped, or has all events or an error."""
+    for received in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(received, BaseException):
+            assert isinstance(received, asyncio.CancelledError | EngineError)
+        else:
+            assert received[-1] == SupersededEvent() or received == decode(window())
+
+
 STEPS = st.lists(
     st.sampled_from(["final", "interim", "cancel", "kill 0", "kill 1", "crash 0", "crash 1", "start 0", "start 1"]),
     min_size=3,
@@ -427,9 +427,5 @@ async def _run(steps: list[str]) -> None:
             link.come_back()
         link.go_on()
     async with asyncio.timeout(PATIENCE_S):
-        for received in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(received, BaseException):
-                assert isinstance(received, asyncio.CancelledError | EngineError)
-            else:
-                assert received[-1] == SupersededEvent() or received == decode(window())
+        await check_ends(tasks)
     assert not any(link.open for link in fleet.links)

@@ -2,14 +2,14 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.fakes import FakeTranscriber
+from tests.fakes import PATIENCE_S, FakeTranscriber, until
 from tutti_server.cluster.local.control_messages import EngineDown, EngineUp
 from tutti_server.cluster.local.engine_link import GatewayEnd
 from tutti_server.cluster.local.engine_server import EngineServer
@@ -21,7 +21,6 @@ from tutti_server.engine.api import CallbackTranscriber
 from tutti_server.engine.errors import EngineFailed
 
 N_BLOCKS = 64
-PATIENCE_S = 20.0
 
 
 @dataclass
@@ -96,15 +95,9 @@ class Pair:
         """End the gateway."""
         self.engines.close("the test is over")
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Run the other tasks until `holds()` is true."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():  # noqa: ASYNC110
-                await asyncio.sleep(0)
-
     async def until_free(self) -> None:
         """Run the other tasks until no window is open and no audio is in use."""
-        await self.until(lambda: self.pool.n_used_blocks == 0 and (self.server is None or self.server.n_open == 0))
+        await until(lambda: self.pool.n_used_blocks == 0 and (self.server is None or self.server.n_open == 0))
 
 
 @asynccontextmanager

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cluster.local.conftest import N_BLOCKS, HaltingTranscriber, Pair, paired
+from tests.cluster.test_engine_pool import check_ends
 from tests.engine.engines import collect, start_engine
 from tests.engine.fakes import FakeRunner
-from tests.fakes import FakeTranscriber, decode, speech
+from tests.fakes import FakeTranscriber, decode, speech, until
 from tests.small_model import SMALL_MODEL
 from tutti_server.cluster.local.messages import WindowStatus
 from tutti_server.cluster.local.shared_audio import BLOCK_SAMPLES, AudioPoolFull
@@ -25,11 +26,10 @@ from tutti_server.engine.api import (
     Priority,
     SegmentEvent,
     StartedEvent,
-    SupersededEvent,
     Window,
 )
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from tutti_server.engine.errors import EngineError, EngineOverloaded, InvalidWindow
+from tutti_server.engine.errors import EngineOverloaded, InvalidWindow
 
 
 def window(numbers: Iterator[int] | range = range(3), priority: Priority = Priority.FINAL, **options: object) -> Window:
@@ -75,7 +75,7 @@ async def test_the_events_of_a_step_travel_together(pair: Pair, runner: FakeRunn
         busy = asyncio.create_task(collect(pair.remote, window()))
         await pause.reached()
         three = [asyncio.create_task(collect(pair.remote, window())) for _ in range(3)]
-        await pair.until(lambda: engine.stats().waiting_finals == 3)
+        await until(lambda: engine.stats().waiting_finals == 3)
         pause.end()
         received = await asyncio.gather(busy, *three)
         ends = [done for *_, done in received if isinstance(done, DoneEvent)]
@@ -113,7 +113,7 @@ async def test_a_full_queue_and_a_full_pool_refuse_on_entry(pair: Pair, runner: 
         first = asyncio.create_task(collect(pair.remote, window()))
         await pause.reached()
         second = asyncio.create_task(collect(pair.remote, window(priority=Priority.INTERIM)))
-        await pair.until(lambda: engine.stats().waiting_interims == 1)
+        await until(lambda: engine.stats().waiting_interims == 1)
         with pytest.raises(EngineOverloaded, match="the limit is 1"):
             await collect(pair.remote, replace(window(priority=Priority.INTERIM), session="other"))
         n_free = N_BLOCKS - pair.pool.n_used_blocks
@@ -156,7 +156,7 @@ async def test_a_final_waits_for_the_room_of_cancelled_windows(pair: Pair) -> No
     pair.start(HaltingTranscriber())
     large = Window(samples=np.zeros(WINDOW_SAMPLES, np.float32), session="s")
     cancelled = asyncio.create_task(collect(pair.remote, large))
-    await pair.until(lambda: pair.pool.n_used_blocks > 0)
+    await until(lambda: pair.pool.n_used_blocks > 0)
     cancelled.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cancelled
@@ -173,7 +173,7 @@ async def test_counters_are_those_of_the_engine(pair: Pair, runner: FakeRunner) 
         await collect(pair.remote, window())
         assert pair.server
         pair.server.replies.clear()
-        await pair.until(lambda: pair.remote.stats().windows_done == 1)
+        await until(lambda: pair.remote.stats().windows_done == 1)
         assert pair.remote.stats() == engine.stats()
         await pair.kill()
     assert pair.remote.stats().windows_done == 1
@@ -200,7 +200,7 @@ async def test_cancelling_while_there_is_no_engine_frees_all(pair: Pair) -> None
     """Both a window that a dead engine had, and one that no engine had: its audio is not shared before."""
     pair.start(HaltingTranscriber())
     had = asyncio.create_task(collect(pair.remote, window()))
-    await pair.until(lambda: pair.server is not None and pair.server.n_open == 1)
+    await until(lambda: pair.server is not None and pair.server.n_open == 1)
     await pair.kill()
     n_shared = pair.pool.n_used_blocks
     waiting = asyncio.create_task(collect(pair.remote, window()))
@@ -228,10 +228,10 @@ async def test_the_windows_of_a_dead_gateway_are_cancelled(pair: Pair) -> None:
     engine = FakeTranscriber(holds=True)
     pair.start(engine)
     task = asyncio.create_task(collect(pair.remote, window()))
-    await pair.until(lambda: engine.n_open == 1)
+    await until(lambda: engine.n_open == 1)
     assert pair.server
     pair.server.disconnect(pair.route)
-    await pair.until(lambda: engine.n_open == 0)
+    await until(lambda: engine.n_open == 0)
     later = asyncio.create_task(collect(pair.remote, window()))
     n_submitted = len(engine.windows)
     await pair.kill()
@@ -268,9 +268,5 @@ async def _run(steps: list[str]) -> None:
                     pair.start(FakeTranscriber() if step == "start" else HaltingTranscriber(halt_after=2))
             for _ in range(8):
                 await asyncio.sleep(0)
-        for received in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(received, BaseException):
-                assert isinstance(received, asyncio.CancelledError | EngineError)
-            else:
-                assert received[-1] == SupersededEvent() or received == decode(window())
+        await check_ends(tasks)
         await pair.until_free()

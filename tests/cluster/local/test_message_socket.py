@@ -11,9 +11,9 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakes import PATIENCE_S, until
 from tutti_server.cluster.local.message_socket import MessageServer, MessageSocket
 
-PATIENCE_S = 20.0
 LARGE = bytes(range(256)) * 20_000
 """A message that no socket takes at once."""
 
@@ -31,11 +31,6 @@ class Serving:
         if message == b"bad":
             raise ValueError("a bad message")
         self.received.append((client, message))
-
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():  # noqa: ASYNC110
-                await asyncio.sleep(0)
 
     async def end(self) -> None:
         self.task.cancel()
@@ -61,12 +56,12 @@ async def exchange(path: Path) -> None:
     for client in clients.values():
         for message in sent:
             client.send(message)
-    await serving.until(lambda: len(serving.received) == 2 * len(sent))
+    await until(lambda: len(serving.received) == 2 * len(sent))
     for name in clients:
         assert [message for client, message in serving.received if client == name] == sent
         for message in sent:
             serving.server.send(name, name + message)
-    await serving.until(lambda: all(len(each) == len(sent) for each in answers.values()))
+    await until(lambda: all(len(each) == len(sent) for each in answers.values()))
     assert answers == {name: [name + message for message in sent] for name in clients}
     for task in tasks:
         task.cancel()
@@ -94,9 +89,7 @@ def test_messages_do_not_depend_on_how_their_bytes_arrive(messages: list[bytes],
             far.sendall(stream[begin:end])
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        async with asyncio.timeout(PATIENCE_S):
-            while len(received) < len(messages):  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        await until(lambda: len(received) >= len(messages))
         task.cancel()
         far.close()
         await asyncio.gather(task, return_exceptions=True)
@@ -125,7 +118,7 @@ async def test_a_client_raises_the_error_of_its_handler(serving: Serving) -> Non
     client = MessageSocket.connect(serving.path, b"one")
     task = asyncio.create_task(client.receive(fail))
     client.send(b"hello")
-    await serving.until(lambda: bool(serving.received))
+    await until(lambda: bool(serving.received))
     serving.server.send(b"one", b"answer")
     with pytest.raises(ValueError, match="answer"):
         await asyncio.wait_for(task, PATIENCE_S)
@@ -136,7 +129,7 @@ async def test_a_connection_whose_other_end_is_gone_stays_quiet(serving: Serving
     kept, dropped, ended = (MessageSocket.connect(serving.path, name) for name in (b"kept", b"dropped", b"ended"))
     for client in (kept, dropped, ended):
         client.send(b"hello")
-    await serving.until(lambda: len(serving.received) == 3)
+    await until(lambda: len(serving.received) == 3)
     serving.server.drop(b"dropped")
     ended.close()
     for name in (b"dropped", b"ended", b"unknown"):
@@ -144,7 +137,7 @@ async def test_a_connection_whose_other_end_is_gone_stays_quiet(serving: Serving
             serving.server.send(name, LARGE)
     dropped.send(b"lost")
     kept.send(b"still here")
-    await serving.until(lambda: len(serving.received) == 4)
+    await until(lambda: len(serving.received) == 4)
     assert serving.received[-1] == (b"kept", b"still here")
     await serving.end()
     unserved = MessageSocket.connect(f"{serving.path}-of-unserved", b"kept")

@@ -19,14 +19,13 @@ from typing import Any
 import pytest
 
 from tests.cluster.local import processes
-from tests.fakes import said
+from tests.fakes import PATIENCE_S, said, until
 from tutti_server.cluster.local import supervisor
 from tutti_server.cluster.local.control_messages import ControlMessage, EngineLost
 from tutti_server.cluster.local.managed_process import ChildProcess
 from tutti_server.cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
 from tutti_server.engine.api import EngineStats, ModelInfo
 
-PATIENCE_S = 40.0
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -173,8 +172,7 @@ async def test_an_engine_that_is_given_up_does_not_end_the_others(
     async with running(tmp_path, start_engines=engines) as service:
         is_same.unlink()
         os.kill(service.engines()[0], signal.SIGKILL)
-        while "; the others go on" not in caplog.text:  # noqa: ASYNC110
-            await asyncio.sleep(0)
+        await until(lambda: "; the others go on" in caplog.text)
         answer = await service.ask(0, 3)
         assert answer["text"] == [f" {said([3])}"] and answer["pid"] in lost
         # Clients see the answer, so that only the log has the reason.
@@ -226,9 +224,7 @@ async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(
         (engine,) = service.engines()
         service.supervisor.stop()
         os.kill(engine, signal.SIGKILL)
-        async with asyncio.timeout(PATIENCE_S):
-            while service.engines() in ([], [engine]):  # noqa: ASYNC110
-                await asyncio.sleep(0)
+        await until(lambda: service.engines() not in ([], [engine]))
         pids = [engine, *service.gateways()]
         for gateway in pids[1:]:
             os.kill(gateway, signal.SIGKILL)
