@@ -6,6 +6,7 @@ import resource
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -69,24 +70,23 @@ CUTS = frozenset({"reset", "bytes lost", "half-open"})
 """The faults that end a connection."""
 
 
-async def kill_engine(service: DisturbedService, random: Random) -> None:
-    """An engine process is killed; its supervisor starts another."""
-    machine.send(_one_of(service.engines(), random), signal.SIGKILL)
+Find = Callable[[DisturbedService], list[int]]
+"""Finds processes of a service."""
 
 
-async def stop_engine(service: DisturbedService, random: Random) -> None:
-    """An engine process stands still for a while."""
-    await _stop(_one_of(service.engines(), random), random)
+async def kill_one(find: Find, service: DisturbedService, random: Random) -> None:
+    """One of these processes is killed; its supervisor starts another."""
+    machine.send(_one_of(find(service), random), signal.SIGKILL)
 
 
-async def kill_gateway(service: DisturbedService, random: Random) -> None:
-    """A gateway is killed; its supervisor starts another."""
-    machine.send(_one_of(service.gateways(), random), signal.SIGKILL)
-
-
-async def stop_gateway(service: DisturbedService, random: Random) -> None:
-    """A gateway stands still for a while."""
-    await _stop(_one_of(service.gateways(), random), random)
+async def stop_one(find: Find, service: DisturbedService, random: Random) -> None:
+    """One of these processes stands still for a while."""
+    pids = _one_of(find(service), random)
+    machine.send(pids, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(random.uniform(*STOPPED_S))
+    finally:
+        machine.send(pids, signal.SIGCONT)
 
 
 async def kill_supervisor(service: DisturbedService, random: Random) -> None:
@@ -94,11 +94,6 @@ async def kill_supervisor(service: DisturbedService, random: Random) -> None:
     service.signal(signal.SIGKILL)
     await service.wait_until_ended()
     await service.start()
-
-
-async def stop_supervisor(service: DisturbedService, random: Random) -> None:
-    """The supervisor stands still for a while."""
-    await _stop([service.supervisor()], random)
 
 
 async def terminate(service: DisturbedService, random: Random) -> None:
@@ -141,12 +136,12 @@ async def little_memory(service: DisturbedService, random: Random) -> None:
 
 ProcessFault = Callable[[DisturbedService, Random], Awaitable[None]]
 PROCESS_FAULTS: Mapping[str, tuple[ProcessFault, float]] = {
-    "engine killed": (kill_engine, 3.0),
-    "engine stopped": (stop_engine, 1.0),
-    "gateway killed": (kill_gateway, 3.0),
-    "gateway stopped": (stop_gateway, 1.0),
+    "engine killed": (partial(kill_one, DisturbedService.engines), 3.0),
+    "engine stopped": (partial(stop_one, DisturbedService.engines), 1.0),
+    "gateway killed": (partial(kill_one, DisturbedService.gateways), 3.0),
+    "gateway stopped": (partial(stop_one, DisturbedService.gateways), 1.0),
     "supervisor killed": (kill_supervisor, 1.0),
-    "supervisor stopped": (stop_supervisor, 1.0),
+    "supervisor stopped": (partial(stop_one, lambda service: [service.supervisor()]), 1.0),
     "SIGTERM": (terminate, 1.0),
     "SIGTERM twice": (terminate_twice, 1.0),
     "few descriptors": (few_descriptors, 1.0),
@@ -159,14 +154,6 @@ PROCESS_FAULTS: Mapping[str, tuple[ProcessFault, float]] = {
 def _one_of(pids: list[int], random: Random) -> list[int]:
     """One of the processes, if there is any at the moment."""
     return random.sample(pids, min(1, len(pids)))
-
-
-async def _stop(pids: list[int], random: Random) -> None:
-    machine.send(pids, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(random.uniform(*STOPPED_S))
-    finally:
-        machine.send(pids, signal.SIGCONT)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -265,32 +266,20 @@ def ray_service(settings: Settings, n_nodes: int, *, can_lose_head: bool = False
         yield service
 
 
-async def _one_of(service: RayService, find: Callable[[], list[int]], random: Random) -> int:
-    """One of the processes that are found. Where there is none, the service gets time, and a node, to start one.
+async def kill_one(find: Callable[[RayService], list[int]], service: RayService, random: Random) -> None:
+    """One of these processes is killed; Serve starts another.
+
+    Where there is none, the service gets time, and a node, to start one.
 
     Raises:
         RuntimeError: there is still none.
     """
     for _ in range(MAX_WAITS):
-        if found := find():
-            return random.choice(found)
+        if found := find(service):
+            machine.send([random.choice(found)], signal.SIGKILL)
+            return
         await service.wait_until_ready()
     raise RuntimeError(f"expected a process to kill, got none after {MAX_WAITS} waits of {READY_TIMEOUT_S:g} s")
-
-
-async def kill_engine(service: RayService, random: Random) -> None:
-    """An engine is killed; Serve starts another."""
-    machine.send([await _one_of(service, service.engines, random)], signal.SIGKILL)
-
-
-async def kill_gateway(service: RayService, random: Random) -> None:
-    """A gateway is killed; Serve starts another."""
-    machine.send([await _one_of(service, service.gateways, random)], signal.SIGKILL)
-
-
-async def kill_proxy(service: RayService, random: Random) -> None:
-    """A proxy is killed; Serve starts another."""
-    machine.send([await _one_of(service, service.proxies, random)], signal.SIGKILL)
 
 
 async def kill_node(service: RayService, random: Random) -> None:
@@ -310,9 +299,9 @@ async def roll_out(service: RayService, random: Random) -> None:
 
 
 RAY_FAULTS: Faults[RayService] = {
-    "engine killed": (kill_engine, 3.0),
-    "gateway killed": (kill_gateway, 3.0),
-    "proxy killed": (kill_proxy, 1.0),
+    "engine killed": (partial(kill_one, RayService.engines), 3.0),
+    "gateway killed": (partial(kill_one, RayService.gateways), 3.0),
+    "proxy killed": (partial(kill_one, RayService.proxies), 1.0),
     "node killed": (kill_node, 2.0),
     "rolled out": (roll_out, 1.0),
 }
