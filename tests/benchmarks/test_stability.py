@@ -23,14 +23,14 @@ SPEECH = np.concatenate((silence(0.3), speech(NUMBERS), silence(1.0)))
 MODES = stability.parse_modes("agreement,none", "1")
 AGREEMENT, NONE, FILE = MODES
 ENDPOINTING = commands.Endpointing()
+PCM = np.rint(SPEECH * 32768).astype(np.int16)
+SPOKEN = Clip(name="made up", kind="synth", channels=(PCM,), texts=(said(NUMBERS),))
+CONFIG = SessionConfig(make_detector=LevelDetector)
 
 
 async def test_a_clip_runs_live_and_as_a_file() -> None:
     """Every run gives the same. With interims words are stable before the final, without they come with it."""
-    pcm = np.rint(SPEECH * 32768).astype(np.int16)
-    spoken = Clip(name="made up", kind="synth", channels=(pcm,), texts=(said(NUMBERS),))
-    config = SessionConfig(make_detector=LevelDetector)
-    first, again = [await run_clip(FakeTranscriber(), spoken, MODES, config, ENDPOINTING) for _ in range(2)]
+    first, again = [await run_clip(FakeTranscriber(), SPOKEN, MODES, CONFIG, ENDPOINTING) for _ in range(2)]
     assert first == again
     assert [result.texts for result in first.values()] == [[said(NUMBERS)]] * 3
     live, final_only = first[AGREEMENT].figures, first[NONE].figures
@@ -44,16 +44,13 @@ async def test_a_clip_runs_live_and_as_a_file() -> None:
 
 async def test_a_mode_has_its_beams_and_its_policy() -> None:
     """Interims are greedy; without stable words no window has a forced prefix."""
-    pcm = np.rint(SPEECH * 32768).astype(np.int16)
-    spoken = Clip(name="made up", kind="synth", channels=(pcm,), texts=(said(NUMBERS),))
-    config = SessionConfig(make_detector=LevelDetector)
     engine = FakeTranscriber()
-    await run_clip(engine, spoken, [Mode("agreement", 5)], config, ENDPOINTING)
+    await run_clip(engine, SPOKEN, [Mode("agreement", 5)], CONFIG, ENDPOINTING)
     assert any(window.options.prefix for window in engine.windows)
     beams = {window.is_interim: window.options.sampling.beam_size for window in engine.windows}
     assert beams == {True: 1, False: 5}
     engine = FakeTranscriber()
-    await run_clip(engine, spoken, [Mode("never", 2)], config, ENDPOINTING)
+    await run_clip(engine, SPOKEN, [Mode("never", 2)], CONFIG, ENDPOINTING)
     assert any(window.is_interim for window in engine.windows)
     assert not any(window.options.prefix for window in engine.windows)
 
