@@ -99,29 +99,25 @@ def test_messages_do_not_depend_on_how_their_bytes_arrive(messages: list[bytes],
 
 
 async def test_an_error_of_the_handler_ends_receiving(serving: Serving) -> None:
-    """The task that receives raises it, so that the process does not go on without its messages."""
-    client = MessageSocket.connect(serving.path, b"one")
-    for message in (b"good", b"bad", b"good"):
-        client.send(message)
-    with pytest.raises(ValueError, match="a bad message"):
-        await asyncio.wait_for(serving.task, PATIENCE_S)
-    assert serving.received == [(b"one", b"good")]
-    client.close()
-
-
-async def test_a_client_raises_the_error_of_its_handler(serving: Serving) -> None:
-    """The same at the other end."""
+    """The task that receives raises it, at both ends, so that no process goes on without its messages."""
 
     def fail(message: bytes) -> None:
         raise ValueError(message)
 
     client = MessageSocket.connect(serving.path, b"one")
     task = asyncio.create_task(client.receive(fail))
-    client.send(b"hello")
+    client.send(b"good")
     await until(lambda: bool(serving.received))
     serving.server.send(b"one", b"answer")
     with pytest.raises(ValueError, match="answer"):
         await asyncio.wait_for(task, PATIENCE_S)
+    another = MessageSocket.connect(serving.path, b"two")
+    for message in (b"bad", b"good"):
+        another.send(message)
+    with pytest.raises(ValueError, match="a bad message"):
+        await asyncio.wait_for(serving.task, PATIENCE_S)
+    assert serving.received == [(b"one", b"good")]
+    another.close()
 
 
 async def test_a_connection_whose_other_end_is_gone_stays_quiet(serving: Serving) -> None:
