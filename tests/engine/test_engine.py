@@ -5,7 +5,7 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, count, cycle, repeat
 from pathlib import Path
@@ -374,25 +374,21 @@ async def test_closing_fails_what_is_open(endless_runner: FakeRunner, engines_be
     assert engine_threads() == engines_before
 
 
-async def test_failing_to_load_is_raised_on_start(engines_before: set[threading.Thread]) -> None:
+class PanicException(BaseException):
+    """What libraries in Rust raise is no `Exception`."""
+
+
+def panic(_: EngineConfig) -> Runner:
+    raise PanicException("no such folder")
+
+
+@pytest.mark.parametrize(("load", "error"), [(load_runner, CheckpointError), (panic, PanicException)])
+async def test_failing_to_load_is_raised_on_start(
+    load: Callable[[EngineConfig], Runner], error: type[BaseException], engines_before: set[threading.Thread]
+) -> None:
     """A checkpoint that cannot be loaded stops the start, and no thread stays."""
-    with pytest.raises(CheckpointError, match="no such folder"):
-        async with Engine.start(EngineConfig(model="./nowhere")):
-            pytest.fail("started without a model")
-    assert engine_threads() == engines_before
-
-
-async def test_a_start_that_panics_is_over(engines_before: set[threading.Thread]) -> None:
-    """What libraries in Rust raise then is no `Exception`."""
-
-    class PanicException(BaseException):
-        pass
-
-    def load(_: EngineConfig) -> Runner:
-        raise PanicException
-
-    with pytest.raises(PanicException):
-        async with Engine.start(EngineConfig(), load):
+    with pytest.raises(error, match="no such folder"):
+        async with Engine.start(EngineConfig(model="./nowhere"), load):
             pytest.fail("started without a model")
     assert engine_threads() == engines_before
 

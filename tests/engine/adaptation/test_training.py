@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.checkpoints import SHAPES, make_checkpoint
+from tests.engine.checkpoints import SHAPES, Shape, make_checkpoint
 from tests.engine.engines import noise
 from tutti_server.engine.adaptation.clips import Clips
 from tutti_server.engine.adaptation.reader import AdaptationError, Reader, check_languages, encode, load_whisper
@@ -67,15 +67,20 @@ def test_a_text_follows_the_rules_of_decoding_and_is_read_with_times_if_asked(re
     assert (plain[:, 3] == tokenizer.no_timestamps).all()
 
 
-def test_an_unknown_language_is_an_error(reader: Reader, folder: Path) -> None:
-    with pytest.raises(AdaptationError, match="languages: expected some of en, de, zh, got xx"):
-        Reader(reader.model, read_checkpoint(str(folder)), ("en", "xx"))
-
-
-def test_an_english_only_model_has_no_languages_to_choose_among(tmp_path: Path) -> None:
-    checkpoint = read_checkpoint(str(make_checkpoint(tmp_path / "english", SHAPES[2])))
-    with pytest.raises(AdaptationError, match="languages: expected none, as the model is English-only, got en"):
-        check_languages(checkpoint, ("en",))
+@pytest.mark.parametrize(
+    ("shape", "languages", "message"),
+    [
+        (SHAPES[3], ("en", "xx"), "expected some of en, de, zh, got xx"),
+        (SHAPES[2], ("en",), "expected none, as the model is English-only, got en"),
+    ],
+    ids=["an unknown language", "an English-only model"],
+)
+def test_languages_are_some_of_the_model(
+    tmp_path: Path, shape: Shape, languages: tuple[str, ...], message: str
+) -> None:
+    checkpoint = read_checkpoint(str(make_checkpoint(tmp_path / "model", shape)))
+    with pytest.raises(AdaptationError, match=f"languages: {message}"):
+        check_languages(checkpoint, languages)
 
 
 @pytest.mark.nightly
