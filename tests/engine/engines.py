@@ -7,7 +7,6 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 import torch
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from tests.engine.checkpoints import SHAPES, Shape, make_checkpoint
 from tests.engine.fakes import PATIENCE_S, FakeRunner, Script
 from tests.engine.reference import Reference
+from tests.recordings import read
 from tests.small_model import SMALL_MODEL
 from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, Priority, Transcriber, Window
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
@@ -24,16 +24,12 @@ from tutti_server.engine.engine import Engine
 from tutti_server.engine.runner import Prefilled, Runner
 from tutti_server.engine.scheduling import worker
 
-AUDIO = Path(__file__).parent.parent / "audio"
-
 Samples = NDArray[np.float32]
 
 
 def read_clip(name: str) -> Samples:
     """A clip of `tests/audio`, float32 at 16 kHz."""
-    with av.open(str(AUDIO / f"{name}.flac")) as container:
-        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
-    samples: Samples = np.concatenate(frames).astype(np.float32) / np.float32(32_768)
+    samples: Samples = read(name).astype(np.float32) / np.float32(32_768)
     return samples
 
 
