@@ -109,16 +109,6 @@ def test_tones_of_a_telephone_network_are_left_out_beside_other_sound() -> None:
     assert sounding_states(tones)[0] == 0
 
 
-async def test_words_of_speech_are_where_they_are_spoken(short_runner: Runner) -> None:
-    """Four and a half seconds of speech: words apart, likely, and in their order."""
-    (done,) = await decode(short_runner, (read_clip("train"), TIMED))
-    words = words_of(done)
-    assert [word.text.strip() for word in words] == TRAIN
-    assert words[0].start_s < 0.3 and 3.4 < words[-1].start_s < 4.3
-    assert all(0.04 <= word.end_s - word.start_s <= 0.9 for word in words)
-    assert all(word.probability > 0.5 for word in words)
-
-
 async def test_words_before_a_cut_are_where_they_are_without_it(short_runner: Runner) -> None:
     """The token limit ends the text in the middle of the audio, and no word gets the rest of that."""
     samples = read_clip("call")
