@@ -41,7 +41,7 @@ FORMATS = {
 @cache
 def recording(container: str) -> bytes:
     """A true recording: the beginning of a bundled clip, in stereo."""
-    samples = read("hello")[: int(SOURCE_S * SAMPLE_RATE)].astype(np.float32) / 32_768
+    samples = read("hello")[: int(SOURCE_S * SAMPLE_RATE)].astype(np.float32) / np.float32(32_768)
     codec = FORMATS[container]
     rate = 48_000 if codec == "libopus" else SAMPLE_RATE
     return made_file(container, codec, rate, [Track(samples=samples)], layout="stereo")
