@@ -7,6 +7,7 @@ from tutti_server.engine.decoding.temperature_fallback import DecodingAttempt, O
 
 GOOD = Outcome(-0.3, 1.5, 0.01, False)
 DOUBTFUL = Outcome(-1.4, 1.5, 0.01, False)
+WORSE = Outcome(-2.0, 1.5, 0.01, False)
 COMPRESSIBLE = Outcome(-0.2, 3.0, 0.01, False)
 CUT_REPETITION = Outcome(-0.2, 1.5, 0.01, True)
 SILENT = Outcome(-1.4, 1.5, 0.9, False)
@@ -48,23 +49,19 @@ def test_a_bad_output_is_followed_by_an_attempt_at_the_next_temperature(bad: Out
     assert [attempt.temperature for attempt in attempts] == [0.0, 0.2, 0.4]
 
 
-@pytest.mark.parametrize("fine", [GOOD, SILENT])
-def test_a_good_output_ends_the_search(fine: Outcome) -> None:
-    """Doubts where there is no speech are good: another attempt would make words up."""
-    assert run(sampling(), fine)[0] == 0
-
-
-def test_without_a_good_output_the_likeliest_without_repetition_counts() -> None:
-    """Not the last one, which has the highest temperature."""
-    worse = Outcome(-2.0, 1.5, 0.01, False)
-    assert run(sampling(), COMPRESSIBLE, DOUBTFUL, worse)[0] == 1
-    assert run(sampling(), COMPRESSIBLE, DOUBTFUL, COMPRESSIBLE)[0] == 1
-
-
-def test_a_cut_repetition_is_better_than_doubtful_outputs() -> None:
-    """Its first round stands; only a good output is better."""
-    assert run(sampling(), CUT_REPETITION, DOUBTFUL, DOUBTFUL)[0] == 0
-    assert run(sampling(), CUT_REPETITION, DOUBTFUL, GOOD)[0] == 2
+@pytest.mark.parametrize(
+    ("outcomes", "counting"),
+    [
+        pytest.param([GOOD], 0, id="a good one ends the search"),
+        pytest.param([SILENT], 0, id="doubts without speech are good: another attempt would make words up"),
+        pytest.param([COMPRESSIBLE, DOUBTFUL, WORSE], 1, id="else the likeliest without repetition"),
+        pytest.param([COMPRESSIBLE, DOUBTFUL, COMPRESSIBLE], 1, id="not the last, whose temperature is the highest"),
+        pytest.param([CUT_REPETITION, DOUBTFUL, DOUBTFUL], 0, id="the first round of a cut repetition stands"),
+        pytest.param([CUT_REPETITION, DOUBTFUL, GOOD], 2, id="a good one is better than a cut repetition"),
+    ],
+)
+def test_which_output_counts(outcomes: list[Outcome], counting: int) -> None:
+    assert run(sampling(), *outcomes)[0] == counting
 
 
 def test_best_of_takes_the_likeliest_output_of_a_temperature() -> None:

@@ -109,13 +109,9 @@ def test_sessions_are_forgotten(limits: BatchLimits) -> None:
     assert len(batcher._recent) == 1
 
 
-def test_full_batch_does_not_wait() -> None:
-    """Nothing more would fit."""
+def test_what_fills_a_batch_or_the_device_does_not_wait() -> None:
+    """Nothing more would fit; what fills the device may be less than a batch, which would not go faster."""
     assert encoded(batcher_with(*(final(id) for id in range(5))), 0.0, IDLE) == [0, 1, 2, 3]
-
-
-def test_what_fills_the_device_does_not_wait() -> None:
-    """It may be less than a batch, which would not go faster."""
     limits = BatchLimits(max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2)
     batcher = batcher_with(final(1), limits=limits)
     assert encoded(batcher, 0.0, IDLE) == []
@@ -155,19 +151,17 @@ def test_files_do_not_wait_where_that_would_win_nothing(load: Load, others: list
 
 
 def test_an_encoder_call_under_way_is_waited_for() -> None:
-    """Until the device has done or the time is up; then what is there joins, or the round ends."""
+    """Until the device has done or the time is up; then what is there joins, or the round ends.
+
+    A round whose windows have all left ends at once.
+    """
     joining = load_of(8, 1, 0.05, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
     assert batcher_with(final(1)).decide(0.0, joining) == Wait(ENCODER_POLL_S)
     assert batcher_with(final(1)).decide(LATER_S, joining) == Encode((1,))
     assert batcher_with(final(1)).decide(LATER_S, replace(joining, is_encoding=False)) == Encode((1,))
     assert Batcher(LIMITS).decide(LATER_S, joining) == Idle()
     assert Batcher(LIMITS).decide(0.0, replace(joining, is_encoding=False)) == Idle()
-
-
-def test_a_round_whose_windows_all_left_ends() -> None:
-    """There is no time to win: nothing waits for the device."""
-    joining = load_of(8, 0, 0.05, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
-    assert Batcher(LIMITS).decide(0.0, joining) == Idle()
+    assert Batcher(LIMITS).decide(0.0, replace(joining, n_running=0)) == Idle()
 
 
 @pytest.mark.parametrize(("window_encode_s", "n_taken"), [(0.1, 4), (0.15, 2), (0.3, 1), (3.0, 1), (0.0, 4)])
@@ -264,11 +258,14 @@ def test_beams_of_what_may_be_dropped_leave_slots_free() -> None:
     assert encoded(batcher, LATER_S, load_of(8, 0, 0.1)) == [3]
 
 
-def test_newer_interim_takes_the_place_of_the_older() -> None:
-    """Its place in line and its time of waiting; other channels and sessions keep theirs."""
+def test_a_newer_window_takes_the_place_of_the_older() -> None:
+    """Its place in line and its time of waiting; other channels, sessions and kinds keep theirs."""
     batcher = batcher_with(interim(1, "a"), interim(2, "b"), interim(3, "a", channel=1))
     assert batcher.add(interim(4, "a"), 0.005) == interim(1, "a")
     assert encoded(batcher, 0.01, IDLE) == [4, 2, 3]
+    batcher = batcher_with(speculative(1), interim(2))
+    assert batcher.add(speculative(3), 0.0) == speculative(1)
+    assert encoded(batcher, LATER_S, IDLE) == [3, 2]
 
 
 def test_full_queue_refuses_but_still_lets_interims_be_replaced() -> None:
@@ -317,14 +314,6 @@ def test_speculative_finals_give_way_where_finals_take_much_of_the_time() -> Non
     batcher.add(interim(7, "c"), LATER_S)
     assert encoded(batcher, LATER_S + 0.02, load_of(8, 1, 0.25)) == [7]
     assert encoded(batcher, LATER_S + 2.0, load_of(8, 1, 0.25)) == [6]
-
-
-def test_a_newer_speculative_final_replaces_only_its_like() -> None:
-    """An interim of the same session keeps its place."""
-    batcher = batcher_with(speculative(1), interim(2))
-    older = batcher.add(speculative(3), 0.0)
-    assert older is not None and older.id == 1
-    assert encoded(batcher, LATER_S, IDLE) == [3, 2]
 
 
 windows = st.tuples(st.sampled_from("abcd"), st.integers(0, 1), st.sampled_from(Priority))
