@@ -19,10 +19,7 @@ def measured(times_s: list[float], max_s: float) -> tuple[float, int]:
     return shortest_s(lambda: next(left), len(times_s), max_s, clock().__next__), len(times_s) - len(list(left))
 
 
-def test_what_a_first_call_or_another_program_adds_does_not_count() -> None:
+def test_the_shortest_time_counts_and_a_slow_device_is_measured_once() -> None:
+    """Not what a first call or another program adds. The start takes no longer than it would without a probe."""
     assert measured([2.0, 0.25, 0.5], 10.0) == (0.25, 3)
-
-
-def test_a_slow_device_is_measured_once() -> None:
-    """The start takes no longer than it would without a probe."""
     assert measured([4.0, 2.0, 2.0], 1.0) == (4.0, 1)

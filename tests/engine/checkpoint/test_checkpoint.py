@@ -96,16 +96,11 @@ def test_published_shapes_are_loaded(tmp_path: Path, shape: Shape, heads: tuple[
     assert len(checkpoint.generation.languages) == 100
 
 
-def test_languages_come_from_the_tokenizer_where_not_listed(folder: Path) -> None:
-    """Old checkpoints have no `lang_to_id`."""
-    edit_json(folder / "generation_config.json", lang_to_id=None)
-    assert list(read_checkpoint(str(folder)).generation.languages) == ["en", "de", "zh"]
-
-
-def test_null_suppress_lists_suppress_nothing(folder: Path) -> None:
-    """So do they in transformers."""
-    edit_json(folder / "generation_config.json", suppress_tokens=None, begin_suppress_tokens=None)
+def test_what_is_not_listed_is_that_of_the_tokenizer_or_empty(folder: Path) -> None:
+    """Old checkpoints have no `lang_to_id`; without lists nothing is suppressed, as in transformers."""
+    edit_json(folder / "generation_config.json", lang_to_id=None, suppress_tokens=None, begin_suppress_tokens=None)
     generation = read_checkpoint(str(folder)).generation
+    assert list(generation.languages) == ["en", "de", "zh"]
     assert (generation.suppress_tokens, generation.begin_suppress_tokens) == ((), ())
 
 
