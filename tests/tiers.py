@@ -16,7 +16,7 @@ What waits for the night, and what protects it by day:
 - beams with prompts and translations, of other models, on a device: those of a multilingual one on a CPU.
 - a whole pass with CUDA graphs: one with fused kernels.
 - windows among others, small model: a random model; two windows of the small one in 8 bits.
-- the small model beside transformers; a short training: the same model beside our reference; the steps of a training.
+- the small model without times; a short training: the same model with times; the steps of a training.
 - word times after music: those of speech.
 - similar commands of the README; Ctrl-C from the wheel: one command of each kind; `tests/app/cli`.
 - starts without PyTorch's compiler; plugins of a wheel: the memory of an idle server; what is in the wheel.
