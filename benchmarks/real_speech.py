@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,7 @@ class Turns:
     help="How often each clip is transcribed: as it is, then later, quieter or in a little noise.",
 )
 @click.option("--telephone", is_flag=True, help="Transcribe the clips as a telephone has them: 8 kHz in mu-law.")
+@click.option("--detect", is_flag=True, help="Name no language, so that all systems detect it.")
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each system.")
 @click.option("--streams", default=4, show_default=True, help="Live sessions at a time, and clips in a turn.")
 @click.option("--pace", default=1.0, show_default=True, help="Speed of live audio, as a multiple of real time.")
@@ -102,6 +103,7 @@ def main(
     peer_python: str,
     versions: int,
     telephone: bool,
+    detect: bool,
     threads: int,
     streams: int,
     pace: float,
@@ -113,12 +115,14 @@ def main(
     chosen = {name: parse_system(name) for name in systems.split(",")}
     clips = [each for clip in choose_clips(manifest, kinds) for each in in_versions(clip, versions)]
     clips = list(map(by_telephone, clips)) if telephone else clips
+    clips = [replace(clip, is_detected=True) for clip in clips] if detect else clips
     checkpoint = str(find_checkpoint(model))
     result: dict[str, Any] = {
         **machine.describe(),
         "model": Path(model).name,
         "n_versions": versions,
         "telephone": telephone,
+        "detect": detect,
         "threads": threads,
         "streams": streams,
         "pace": pace,

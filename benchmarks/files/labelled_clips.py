@@ -27,7 +27,7 @@ BUNDLED_ROW_S = 30.0
 N_BUNDLED = 4
 """Number of such rows. Each begins with a different clip."""
 DETECTED_KIND = "human-multilingual"
-"""The kind whose language is not named, so that it is detected."""
+"""The kind whose language is never named, so that it is detected."""
 NOT_SUMMED = ("human-nonnative",)
 """Human kinds that are not part of the sum: their transcripts leave hesitations out."""
 LEAD_S = 0.09
@@ -48,6 +48,8 @@ class Clip:
     texts: tuple[str, ...]
     """The transcript of each channel; empty for a channel without speech."""
     language: str = "en"
+    is_detected: bool = False
+    """Whether no system is told the language."""
     original: str = ""
     """The name of the clip that this is another version of; empty if it is none."""
 
@@ -59,7 +61,7 @@ class Clip:
     @property
     def named_language(self) -> str | None:
         """The language that systems receive with the clip; `None` where they detect it."""
-        return None if self.kind == DETECTED_KIND else self.language
+        return None if self.is_detected or self.kind == DETECTED_KIND else self.language
 
     @property
     def has_speech(self) -> bool:

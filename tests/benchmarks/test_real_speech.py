@@ -116,6 +116,10 @@ def test_systems_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     ran, result = run([ours, theirs], monkeypatch, tmp_path / "a.json", "--versions", "2")
     assert "| human-read | 4 | 14 | 14.3 | 28.6 |" in ran.output
     assert result["differences"] == [difference]
+    # Where no language is named, it is detected of all clips with speech.
+    for arguments, n_detected in ((), 1), (["--detect"], 5):
+        _, result = run([ours], monkeypatch, tmp_path / "a.json", *arguments)
+        assert result["systems"]["ours"]["languages"]["files"] == n_detected
 
 
 def test_a_model_that_cannot_be_converted_leaves_peers_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -77,3 +77,15 @@ def test_a_telephone_has_low_tones_alone_and_few_values() -> None:
     assert 33 < 20 * np.log10(low.std() / noise) < 43
     assert changed.channels[1][1000:-1000].std() < 100
     assert (changed.name, changed.texts, len(changed.channels[0])) == (clip.name, clip.texts, 16_000)
+
+
+@pytest.mark.parametrize(
+    ("clip", "named"),
+    [
+        ({"kind": "human-read"}, "en"),
+        ({"kind": "human-read", "is_detected": True}, None),
+        ({"kind": "human-multilingual", "language": "fr"}, None),
+    ],
+)
+def test_a_language_is_named_unless_it_is_to_be_detected(clip: dict[str, Any], named: str | None) -> None:
+    assert Clip(name="1.wav", channels=(), texts=("one",), **clip).named_language == named
