@@ -47,7 +47,7 @@ def rss_mib(pid: int) -> float | None:
 def family_cpu_s(pid: int) -> float | None:
     """CPU seconds that a process and all its descendants have used so far, or `None` if that is not known.
 
-    Those that have ended count as soon as their parents know: workers that decode files are replaced now and then.
+    A process that has ended counts once its parent has waited for it. Workers that decode files are replaced at times.
     """
     used_s = []
     for each in family(pid):

@@ -13,7 +13,7 @@ def prepare_standard_streams() -> None:
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # A new file has the lowest free descriptor, which is that of the closed stream.
+            # A new file gets the lowest free descriptor, which the closed stream had.
             stream = Path(os.devnull).open(mode)  # noqa: SIM115  # it stays open
             # For the processes of gateways and engines.
             os.set_inheritable(stream.fileno(), True)

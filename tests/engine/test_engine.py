@@ -568,7 +568,7 @@ async def test_a_bad_attempt_is_followed_by_another_in_the_same_slot(second_time
 async def test_a_bad_attempt_in_a_detected_language_is_followed_by_one_in_the_next_language(
     second_time_lucky: FakeRunner,
 ) -> None:
-    """At the same temperature. What is told of the languages is what the text shows."""
+    """Both have the same temperature. The reported probabilities of the two languages are exchanged."""
     languages = second_time_lucky.checkpoint.generation.languages
     async with start_engine(second_time_lucky) as engine:
         done = await done_of(engine, window(sampling=FALLBACK))

@@ -62,7 +62,7 @@ class JobService:
         Args:
             limits: count what keys may have.
             counter: counts what all keys use; `None` where that is not counted.
-            keys: gives the keys with names, also those that were withdrawn after they had sent a job.
+            keys: returns all keys with names. A key may have been withdrawn after it had sent a job.
             may_work: whether this gateway may do jobs now.
         """
         own = settings.of(AccountSettings)

@@ -90,7 +90,7 @@ def test_a_length_that_stands_for_none_is_not_missed(stated: int) -> None:
 
 @pytest.mark.parametrize("stated", [70, 20_000])
 def test_a_file_that_states_too_little_of_itself_is_heard_to_its_end(stated: int) -> None:
-    """The length of its audio is right, and that of the whole file is not."""
+    """The header states the right length of the audio, and a wrong length of the file."""
     content = wav()
     assert np.array_equal(decoded(content[:4] + struct.pack("<I", stated) + content[8:]), decoded(content))
     assert noticed(content[:4] + struct.pack("<I", stated) + content[8:]) == []

@@ -167,7 +167,7 @@ async def test_a_server_without_plugins_serves_all_else(bare: None, serve: Serve
         texts = [message.get("text") for message in [json.loads(each) async for each in client]]
     assert said([1]) in texts
     for carrier in ("audiohook", "vonage"):
-        # As for every other path that nobody serves.
+        # As for every other path without an endpoint.
         with pytest.raises(InvalidStatus, match="404"):
             await connect(f"ws://{server.address}/v1/{carrier}")
         assert (await server.get(f"/v1/{carrier}")).status_code == 404

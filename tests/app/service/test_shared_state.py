@@ -68,5 +68,5 @@ def test_a_secret_of_one_gateway_opens_sessions_at_another() -> None:
     secret = one.access.sign_client_secret(None, int(time.time()) + 60, {"type": "transcription"})
     read = other.access.client_secret(secret.value)
     assert read and read.session == {"type": "transcription"}
-    stranger = Service(Settings(), FakeTranscriber(), SessionConfig(), SharedState(), Decoders())
-    assert stranger.access.client_secret(secret.value) is None
+    elsewhere = Service(Settings(), FakeTranscriber(), SessionConfig(), SharedState(), Decoders())
+    assert elsewhere.access.client_secret(secret.value) is None

@@ -54,7 +54,7 @@ def test_no_word_is_lost_or_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_service_that_has_ended_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an undisturbed run nobody starts it again."""
+    """An undisturbed run starts no service again."""
     monkeypatch.setattr(sessions, "SESSION_GRACE_S", 0.0)
     streaming = sessions.stream(f"http://127.0.0.1:{free_port()}", load_bundled(1.0, 1)[0], speed=1.0)
     log = asyncio.run(asyncio.wait_for(streaming, 30))

@@ -74,17 +74,17 @@ async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(
     runner: FakeRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise no interim could join a call while nothing else runs."""
-    owed, encode = list[float](), runner.encode
+    debts, encode = list[float](), runner.encode
     async with start_engine(runner, min_decode_share=0.999, max_wait_ms=0.0) as engine:
 
         def spying_encode(*arguments: Any) -> None:
             assert engine._worker
-            owed.append(engine._worker._encoder_time.owed_fraction)
+            debts.append(engine._worker._encoder_time.owed_fraction)
             encode(*arguments)
 
         monkeypatch.setattr(runner, "encode", spying_encode)
         await second_while_the_first_is_decoded(engine, runner)
-    assert owed == [0.0, 0.0]
+    assert debts == [0.0, 0.0]
 
 
 async def test_no_window_is_lost_when_the_step_before_its_encoder_call_fails(ahead: FakeRunner) -> None:

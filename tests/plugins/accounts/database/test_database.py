@@ -41,7 +41,7 @@ async def statements(database: Database, *texts: str) -> None:
 
 
 async def drop_tables(database: Database) -> None:
-    """Drop all tables, that of jobs after those that name its rows."""
+    """Drop all tables. The table of jobs comes after the tables that refer to its rows."""
     tables = await database.run(lambda connection: inspect(connection).get_table_names())
     await statements(database, *(f"DROP TABLE {each}" for each in sorted(tables, key="tutti_jobs".__eq__)))
 
