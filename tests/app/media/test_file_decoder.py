@@ -24,7 +24,6 @@ from tutti_server.app.media.file_decoder import (
     LOUDEST,
     FileInfo,
     decode_file,
-    decode_frames,
     decode_pieces,
     probe,
 )
@@ -59,15 +58,6 @@ async def test_tags_in_any_encoding_are_passed_over() -> None:
     content += b"LIST" + struct.pack("<I", len(tags)) + tags
     content = content[:4] + struct.pack("<I", len(content) - 8) + content[8:]
     assert len(await decode(content)) == pytest.approx(16_000, abs=2)
-
-
-@pytest.mark.parametrize("cut", [0, 1, 2])
-async def test_a_plain_wav_is_decoded_as_ffmpeg_decodes_it(cut: int) -> None:
-    """Exactly, to the last whole sample."""
-    content = wav(TONE)
-    content = content[: len(content) - cut]
-    expected = np.concatenate(list(decode_frames(io.BytesIO(content))))
-    assert np.array_equal(await decode(content), expected)
 
 
 async def test_a_file_that_lost_its_index_is_refused() -> None:
