@@ -18,8 +18,9 @@ Output = TypeVar("Output")
 LANGUAGE_LEAD = 0.2
 """A mean log-probability per token, by which the text in a second language must be likelier than that in the first.
 
-With Whisper base and an open language, 1,778 words of people have 9.5 % errors with the detected languages, and 7.0 with
-the likelier ones: the detector takes Scottish speakers of English for Welsh ones (`benchmarks.real_speech --detect`).
+With Whisper base and an open language, 1,778 words of people have 9.5 % errors with the detected languages, and 7.0
+with the likelier ones: the detector takes Scottish speakers of English for Welsh ones
+(`benchmarks.real_speech --detect`).
 """
 
 
