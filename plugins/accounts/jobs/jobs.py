@@ -198,12 +198,18 @@ class Jobs:
         file.seek(0)
         await self.on_spool(lambda spool: spool.put(id_, file), SPOOL_ANSWER_S + n_bytes / SPOOL_BYTES_PER_S)
 
-    async def on_spool(self, work: Callable[[Spool], _Result], limit_s: float = SPOOL_ANSWER_S) -> _Result:
+    async def on_spool(
+        self,
+        work: Callable[[Spool], _Result],
+        limit_s: float = SPOOL_ANSWER_S,
+        discard: Callable[[_Result], object] = lambda _: None,
+    ) -> _Result:
         """Have the spool do something in a thread. Neither cancelling nor the end of the wait stops what has begun.
 
         Args:
             work: what is done.
             limit_s: how long it may take, in seconds.
+            discard: receives a result for which nobody waits any more.
 
         Raises:
             FileNotFoundError: the recording is not there.
@@ -218,9 +224,11 @@ class Jobs:
         done = asyncio.get_running_loop().run_in_executor(self._spool_threads, work, self.spool)
         # Whoever waits may leave; the thread is busy until then.
         done.add_done_callback(self._note_done)
+        is_received = False
         try:
             async with asyncio.timeout(limit_s) as limit:
                 result = await asyncio.shield(done)
+            is_received = True
         except FileNotFoundError:
             self.spool_is_away = False
             raise
@@ -232,6 +240,9 @@ class Jobs:
             self.spool_is_away = True
             what = f"no answer within {limit_s:g} s" if limit.expired() else f"{error}"
             raise SpoolAway(what) from error
+        finally:
+            if not is_received:
+                done.add_done_callback(lambda each: each.cancelled() or each.exception() or discard(each.result()))
         self.spool_is_away = False
         return result
 

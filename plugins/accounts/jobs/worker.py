@@ -256,7 +256,9 @@ class JobWorker:
     async def _result(self, job: Job, _saving: asyncio.Event) -> JobResult:
         kind = self._kinds[job.request.kind]
         try:
-            recording = await self._jobs.on_spool(lambda spool: spool.open(job.id), SPOOL_COPY_S)
+            recording = await self._jobs.on_spool(
+                lambda spool: spool.open(job.id), SPOOL_COPY_S, lambda each: each.close()
+            )
         except FileNotFoundError:
             raise JobFailed("no_audio", "the recording is no longer in the spool") from None
         except SpoolAway as error:

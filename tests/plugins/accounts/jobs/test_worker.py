@@ -555,6 +555,32 @@ async def test_a_recording_that_hangs_is_refused(place: Place, tmp_path: Path, m
     await asyncio.to_thread(hanging.join)
 
 
+async def test_a_recording_that_is_opened_too_late_is_closed(place: Place, tmp_path: Path) -> None:
+    """The worker ended before the store answered."""
+    goes_on, has_begun, is_closed = threading.Event(), asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Recording(io.BytesIO):
+        def close(self) -> None:
+            super().close()
+            is_closed.set()
+
+    class SlowSpool(FolderSpool):
+        def open(self, id_: str) -> IO[bytes]:
+            loop.call_soon_threadsafe(has_begun.set)
+            assert goes_on.wait(30)
+            recordings.append(Recording())
+            return recordings[0]
+
+    recordings: list[Recording] = []
+    await place.submit()
+    place.jobs.spool = SlowSpool(tmp_path)
+    async with place.worker(done).running():
+        await has_begun.wait()
+    goes_on.set()
+    await is_closed.wait()
+
+
 async def _next(*places: Place) -> Job:
     tasks = [asyncio.ensure_future(place.ended.get()) for place in places]
     ready, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
