@@ -58,7 +58,8 @@ class Sampling:
     """How tokens are sampled, and when a window is decoded again. Only the attempt that counts is handed out.
 
     With one temperature, attempt and beam, which is the default, segments are emitted while the window is decoded,
-    otherwise at its end. The thresholds are those of openai/whisper, whisper/transcribe.py.
+    unless it may be decoded in two languages; otherwise at its end. The thresholds are those of openai/whisper,
+    whisper/transcribe.py.
     """
 
     temperatures: tuple[float, ...] = (0.0,)

@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from tutti_server.engine.api import LEAST_LANGUAGE_PROBABILITY
 
 LEAST_OTHER_PROBABILITY = 0.05
-"""A window whose text is doubtful is decoded in its second language, too, if that has at least this probability."""
+"""A window whose text is doubtful is decoded in its second language, too, if that has at least this probability.
+
+The bias counts: a mumbled word hardly changes a language that much was spoken in.
+"""
 
 
 def other_language(probabilities: Mapping[str, float], bias: Mapping[str, float]) -> str | None:
     """Return the second language after `choose_language`, whose arguments these are; `None` if it is too unlikely."""
     first = choose_language(probabilities, bias)
-    others = {each: share for each, share in probabilities.items() if each != first}
-    other = choose_language(others, bias) if others else first
-    return other if other != first and others[other] >= LEAST_OTHER_PROBABILITY else None
+    most = max(bias.values(), default=0.0)  # keeps the powers finite
+    likely = {each: share * math.exp(bias.get(each, 0.0) - most) for each, share in probabilities.items()}
+    least = LEAST_OTHER_PROBABILITY * sum(likely.values())
+    likely.pop(first)
+    other = max(likely, key=likely.__getitem__, default=None)
+    return other if other is not None and likely[other] > least else None
 
 
 def choose_language(probabilities: Mapping[str, float], bias: Mapping[str, float]) -> str:

@@ -113,7 +113,7 @@ class TemperatureFallback(Generic[Output]):
         sampling = self._sampling
         if self._in_detected:
             outcome, output = self._of_likelier_language(self._in_detected, (outcome, output))
-        elif other_language and self.must_hold_events and not (self._has_compared or outcome.is_good(sampling)):
+        elif other_language and not (self._has_compared or outcome.is_good(sampling)):
             self._in_detected, self._has_compared, self.language = (outcome, output), True, other_language
             self.current = self._next_attempt()
             return None

@@ -10,6 +10,7 @@ from tutti_server.engine.api import (
     DecodeOptions,
     DoneEvent,
     EngineEvent,
+    Priority,
     TranslatedEvent,
     Window,
     WindowTiming,
@@ -108,6 +109,8 @@ class Request:
     fallback: TemperatureFallback[AttemptOutput] = field(init=False)
     language_probabilities: dict[str, float] | None = None
     """The probability of every candidate for the language; `None` unless they were detected."""
+    other_language: str | None = None
+    """The language that the window is decoded in, too, if its text is doubtful; `None` where there is none."""
     output: AttemptOutput | None = None
     """The output of the current attempt; `None` until its prompt is prefilled."""
     begun: AttemptOutput | None = None
@@ -125,7 +128,7 @@ class Request:
         """Note that a step of the engine has failed, and prepare to decode the window from the beginning."""
         self.replay.restart()
         self.fallback = TemperatureFallback(self.window.options)
-        self.language_probabilities = None
+        self.language_probabilities = self.other_language = None
         self.output = self.begun = None
         self.has_segments_out = False
 
@@ -167,10 +170,20 @@ class Request:
         """The code of the language of the present attempt; `None` until it is known."""
         return self.fallback.language or self._chosen(choose_language) or self.window.options.language
 
+    def receive_languages(self, probabilities: dict[str, float]) -> None:
+        """Note the probability of every candidate for the language.
+
+        An interim is never decoded in two languages: the next one comes soon. Nor is a forced prefix, whose language is
+        known.
+        """
+        self.language_probabilities = probabilities
+        if self.window.priority is not Priority.INTERIM and not self.window.options.prefix:
+            self.other_language = self._chosen(other_language)
+
     @property
-    def other_language(self) -> str | None:
-        """The code of the language that is the likeliest after the detected one; `None` where another is unlikely."""
-        return self._chosen(other_language)
+    def must_hold_events(self) -> bool:
+        """Whether no event may be handed out before the last attempt is judged."""
+        return self.fallback.must_hold_events or self.other_language is not None
 
     @property
     def reported_probabilities(self) -> dict[str, float] | None:

@@ -103,7 +103,7 @@ class RunningSequences:
             candidates = [request.window.options.languages for request in unknown.values()]
             detected = self._runner.detect_languages(list(unknown), candidates)
             for request, probabilities in zip(unknown.values(), detected, strict=True):
-                request.language_probabilities = probabilities
+                request.receive_languages(probabilities)
         self._start_attempts(new)
         self._settle()
 
@@ -274,13 +274,13 @@ class RunningSequences:
         """Decide whether the window is decoded again, aligned or finished."""
         options, transcript = request.window.options, output.transcript
         counting: AttemptOutput | None = output
-        if transcript.is_repetitive or request.fallback.must_hold_events:
+        if transcript.is_repetitive or request.must_hold_events:
             may_begin_anew = not request.has_segments_out and not options.prefix
             counting = request.fallback.judge(
                 transcript.outcome,
                 output,
                 may_drop_previous_text=may_begin_anew,
-                other_language=request.other_language if may_begin_anew else None,
+                other_language=request.other_language,
             )
         if counting is None:
             self._for_next_attempt[slot] = request
@@ -330,7 +330,7 @@ class RunningSequences:
         if not events or request.caller is not request:
             # A translation is handed out whole.
             return
-        if request.fallback.must_hold_events:
+        if request.must_hold_events:
             output.held_events += events
             return
         request.has_segments_out |= any(isinstance(event, SegmentEvent) for event in events)

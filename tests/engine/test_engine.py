@@ -130,8 +130,8 @@ async def test_a_repetition_is_stopped_and_its_first_round_kept(small_checkpoint
     script = [first, *tokenizer.encode(" good morning"), first + 10, first + 10]
     runner = FakeRunner(small_checkpoint, lambda _: chain(script, cycle(round_)))
     async with start_engine(runner) as engine:
-        done = await done_of(engine, window())
-        again = await done_of(engine, window(word_times=True, previous_text="Before."))
+        done = await done_of(engine, window(language="en"))
+        again = await done_of(engine, window(language="en", word_times=True, previous_text="Before."))
     assert done.is_repetitive and not done.is_truncated
     assert done.text == " good morning thank you very much"
     assert done.n_steps < 40
@@ -305,7 +305,7 @@ async def test_a_window_that_is_decoded_differently_after_a_failure_ends_with_on
         yield from (first, *tokenizer.encode(" good evening"), *repeat(tokenizer.eot, 9))
 
     async with start_engine(FakeRunner(small_checkpoint, decode)) as engine:
-        engine.begin(window(), received.put_nowait)
+        engine.begin(window(language="en"), received.put_nowait)
         assert kinds([await received.get() for _ in range(3)]) == [StartedEvent, SegmentEvent, EngineFailed]
         await let_pass(engine)
     assert received.empty()
@@ -565,17 +565,33 @@ async def test_a_bad_attempt_is_followed_by_another_in_the_same_slot(second_time
     assert [word.text for word in done.segments[0].words or ()] == [" good", " morning"]
 
 
+@pytest.mark.parametrize("sampling", [FALLBACK, Sampling()], ids=["file", "live"])
 async def test_a_bad_attempt_in_a_detected_language_is_followed_by_one_in_the_next_language(
-    second_time_lucky: FakeRunner,
+    second_time_lucky: FakeRunner, sampling: Sampling
 ) -> None:
     """Both have the same temperature. The reported probabilities of the two languages are exchanged."""
     languages = second_time_lucky.checkpoint.generation.languages
     async with start_engine(second_time_lucky) as engine:
-        done = await done_of(engine, window(sampling=FALLBACK))
+        done = await done_of(engine, window(sampling=sampling))
     first, second = ([*prompt.tokens] for prompt, _ in second_time_lucky.prefilled)
     assert (languages["en"] in first, languages["de"] in second) == (True, True)
     assert (done.text, done.language, done.temperature) == (" good morning", "de", 0.0)
     assert done.language_probabilities == {"en": 0.25, "de": 0.75}
+
+
+async def test_interims_and_forced_prefixes_are_decoded_in_one_language(runner: FakeRunner) -> None:
+    """The next interim comes soon, and a prefix has a language."""
+    runner.logprob = -3.0
+    prefix = tuple(runner.checkpoint.tokenizer.encode(" good"))
+    async with start_engine(runner) as engine:
+        for each, n_attempts in (
+            (window(), 2),
+            (replace(window(), priority=Priority.INTERIM), 1),
+            (window(prefix=prefix), 1),
+        ):
+            await done_of(engine, each)
+            assert len(runner.prefilled) == n_attempts
+            runner.prefilled.clear()
 
 
 async def test_doubtful_outputs_are_judged_by_their_log_probability(runner: FakeRunner) -> None:

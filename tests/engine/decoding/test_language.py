@@ -16,8 +16,14 @@ def test_the_odds_of_one_window_are_bounded() -> None:
 
 
 def test_the_other_language_is_the_second_one_unless_it_is_unlikely() -> None:
-    """The bias counts in the order alone."""
     assert other_language({"cy": 0.57, "en": 0.4, "nn": 0.03}, {}) == "en"
-    assert other_language({"cy": 0.57, "en": 0.4, "nn": 0.03}, {"en": 1.0}) == "cy"
-    assert other_language({"nl": 0.97, "en": 0.03}, {"en": 1.0}) is None
+    assert other_language({"nl": 0.97, "en": 0.03}, {}) is None
     assert other_language({"en": 1.0}, {}) is None
+
+
+def test_the_other_language_is_unlikely_after_much_speech_in_the_first() -> None:
+    """However high the bias is."""
+    assert other_language({"cy": 0.57, "en": 0.4, "nn": 0.03}, {"en": 1.0}) == "cy"
+    for bias in (4.0, 1e4):
+        assert other_language({"cy": 0.57, "en": 0.4, "nn": 0.03}, {"en": bias}) is None
+    assert other_language({"en": 0.98, "de": 0.02}, {"de": 3.5}) == "en", "spoken after much in the other one"

@@ -215,9 +215,9 @@ class Models:
         given = {"audio_context": self._audio_context, "max_wait_ms": 0, "min_decode_share": 0} | settings
         return EngineConfig(**given)  # type: ignore[arg-type]
 
-    def _decode_alone(self, audio: Audio, options: DecodeOptions) -> Alone:
+    def _decode_alone(self, audio: Audio, options: DecodeOptions, priority: Priority) -> Alone:
         self._alone.sampler.margins = []
-        done = Play(self._alone, [Ask(audio, options)], self.config(n_slots=1)).run()[0]
+        done = Play(self._alone, [Ask(audio, options, priority)], self.config(n_slots=1)).run()[0]
         return Alone(done, self._alone.sampler.margins)
 
 
@@ -302,12 +302,12 @@ def check_invariance(models: Models, asks: list[Ask], config: EngineConfig) -> N
     for index, ask in enumerate(asks):
         assert index in together or ask.cancel_after is not None
         if index in together:
-            check_same(together[index], models.alone(ask.audio, ask.options), ask)
+            check_same(together[index], models.alone(ask.audio, ask.options, ask.priority), ask)
 
 
 def drafted(models: Models, ask: Ask) -> DecodeOptions:
     """A draft changes nothing, right or wrong."""
-    following = tokens_of(models.alone(ask.audio, ask.options).done)[len(ask.options.prefix) :]
+    following = tokens_of(models.alone(ask.audio, ask.options, ask.priority).done)[len(ask.options.prefix) :]
     wrong = models.checkpoint.tokenizer.encode(" wrong")
     return replace(ask.options, draft=(*following[: ask.n_drafted], *wrong, *following[ask.n_drafted :]))
 
