@@ -1,3 +1,4 @@
+import { align } from "./align.js";
 export class Captions {
     constructor() {
         this.#channels = new Map();
@@ -42,13 +43,6 @@ export class Captions {
     }
 }
 export function withoutSegment(segment, stable, tail) {
-    if (stable.startsWith(segment)) {
-        return { stable: stable.slice(segment.length), tail };
-    }
-    const shown = stable + tail;
-    const nWords = segment.match(/\S+/g)?.length ?? 0;
-    const rest = shown.startsWith(segment)
-        ? shown.slice(segment.length)
-        : shown.replace(new RegExp(`^(?:\\s*\\S+){0,${nWords}}`), "");
-    return { stable: "", tail: rest };
+    const [, nChars] = align(segment, stable + tail);
+    return { stable: stable.slice(nChars), tail: tail.slice(Math.max(nChars - stable.length, 0)) };
 }

@@ -5,6 +5,7 @@
  * grow together and never change; `tail` may still change.
  */
 
+import { align } from "./align.js";
 import type { SessionEvent } from "./events.js";
 
 /** An utterance that has ended. */
@@ -102,17 +103,10 @@ export class Captions {
 }
 
 /**
- * The rest of an interim after a segment has made its beginning final. If the tail was different from the segment, as
- * many words of it are removed as the segment has. The words after them would otherwise disappear and come back.
+ * The rest of an interim after a segment has made its beginning final. If the tail was different from the segment, the
+ * words go that correspond to it. The words after them would otherwise disappear and come back.
  */
 export function withoutSegment(segment: string, stable: string, tail: string): { stable: string; tail: string } {
-  if (stable.startsWith(segment)) {
-    return { stable: stable.slice(segment.length), tail };
-  }
-  const shown = stable + tail;
-  const nWords = segment.match(/\S+/g)?.length ?? 0;
-  const rest = shown.startsWith(segment)
-    ? shown.slice(segment.length)
-    : shown.replace(new RegExp(`^(?:\\s*\\S+){0,${nWords}}`), "");
-  return { stable: "", tail: rest };
+  const [, nChars] = align(segment, stable + tail);
+  return { stable: stable.slice(nChars), tail: tail.slice(Math.max(nChars - stable.length, 0)) };
 }

@@ -47,7 +47,7 @@ test.each([
   expect(captions.channels.get(0)?.open).toMatchObject([expected]);
 });
 
-test("a segment replaces as many words of a wrong tail as it has", () => {
+test("a segment replaces the words of a wrong tail", () => {
   const captions = new Captions();
   apply(captions, "interim", { stable: "Hello", tail: " north, my frend. How are you" });
   apply(captions, "segment", { text: "Hello there, my friend." });
@@ -56,6 +56,17 @@ test("a segment replaces as many words of a wrong tail as it has", () => {
   ]);
   apply(captions, "segment", { text: " How are you doing?" });
   expect(captions.channels.get(0)?.open).toMatchObject([{ stable: "", tail: "" }]);
+});
+
+test.each([
+  ["has fewer words", "five six slabs. Six spoons", "5-6 slabs.", " Six spoons"],
+  ["has more words", "56 slabs. Six spoons", "5, 6 slabs.", " Six spoons"],
+  ["has no spaces", "今天天汽很好我们", "今天天气很好", "我们"],
+])("only the words of a wrong tail go that correspond to a segment that %s", (_, tail, text, rest) => {
+  const captions = new Captions();
+  apply(captions, "interim", { stable: "", tail });
+  apply(captions, "segment", { text });
+  expect(captions.channels.get(0)?.open).toMatchObject([{ segments: text, stable: "", tail: rest }]);
 });
 
 test("an utterance that begins before the last one is final has a line of its own", () => {

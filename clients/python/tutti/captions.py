@@ -5,10 +5,10 @@ This module does no I/O.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from dataclasses import dataclass, replace
 
+from tutti.continuity import align
 from tutti.messages import Event, Interim, Segment, SpeechStarted, Utterance
 
 
@@ -95,14 +95,9 @@ class Transcript:
 def _add_segment(caption: Caption, text: str) -> Caption:
     """`caption` after `text` has become final. The text that was shown after it stays until the next interim.
 
-    If the tail was different from `text`, as many words of it are removed as `text` has. The words after them would
-    otherwise disappear and come back with the next interim.
+    If the tail was different from `text`, the words go that correspond to it. The words after them would otherwise
+    disappear and come back with the next interim.
     """
-    shown = caption.stable + caption.tail
-    if shown.startswith(text):
-        rest = shown[len(text) :]
-        n_stable = max(len(caption.stable) - len(text), 0)
-    else:
-        rest = re.sub(rf"^(?:\s*\S+){{0,{len(text.split())}}}", "", shown)
-        n_stable = 0
-    return replace(caption, final=caption.final + text, stable=rest[:n_stable], tail=rest[n_stable:])
+    _, n_chars = align(text, caption.stable + caption.tail)
+    stable, tail = caption.stable[n_chars:], caption.tail[max(n_chars - len(caption.stable), 0) :]
+    return replace(caption, final=caption.final + text, stable=stable, tail=tail)

@@ -1,5 +1,6 @@
 """Captions join texts as docs/protocol.md describes."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,7 +73,7 @@ def test_text_beyond_a_segment_stays_until_the_next_interim() -> None:
 
 
 def test_text_after_a_wrong_tail_stays() -> None:
-    """The segment replaces as many words as it has, so that the rest does not disappear and come back."""
+    """The segment replaces the words that correspond to it, so that the rest does not disappear and come back."""
     transcript = Transcript()
     transcript.add(make_interim("Hello", " north, my frend. How are you"))
     transcript.add(make_segment("Hello there, my friend."))
@@ -80,6 +81,24 @@ def test_text_after_a_wrong_tail_stays() -> None:
     assert (caption.final, caption.stable, caption.tail) == ("Hello there, my friend.", "", " How are you")
     transcript.add(make_segment(" How are you doing?", id=1))
     assert transcript.text() == "Hello there, my friend. How are you doing?"
+
+
+@pytest.mark.parametrize(
+    ("tail", "text", "rest"),
+    [
+        ("five six slabs. Six spoons", "5-6 slabs.", " Six spoons"),
+        ("56 slabs. Six spoons", "5, 6 slabs.", " Six spoons"),
+        ("今天天汽很好我们", "今天天气很好", "我们"),
+    ],
+    ids=["fewer words", "more words", "no spaces"],
+)
+def test_only_the_words_of_a_wrong_tail_go_that_correspond_to_the_segment(tail: str, text: str, rest: str) -> None:
+    """A word of it that is written as two does not stay beside the final text, nor does the text after it go."""
+    transcript = Transcript()
+    transcript.add(make_interim("", tail))
+    transcript.add(make_segment(text))
+    (caption,) = transcript.open_captions()
+    assert (caption.final, caption.stable, caption.tail) == (text, "", rest)
 
 
 def test_max_utterances_keeps_only_the_newest() -> None:
