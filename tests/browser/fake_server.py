@@ -72,6 +72,8 @@ class FakeServer:
 
     script: Sequence[Step] = ()
     api_key: str | None = None
+    is_full: bool = False
+    """Whether the server opens no session."""
     model: Message | None = field(default_factory=lambda: MODEL)
     """What the page learns of the model; `None`: the server fails to answer."""
     sample: Path = SAMPLE
@@ -147,6 +149,9 @@ class FakeServer:
         assert protocols[0] == "tutti.v1"
         if self.api_key is not None and f"tutti.key.{self.api_key}" not in protocols:
             await websocket.send_denial_response(Response(status_code=401))
+            return
+        if self.is_full:
+            await websocket.send_denial_response(Response(status_code=503))
             return
         await websocket.accept(subprotocol="tutti.v1")
         self._connection = websocket

@@ -56,6 +56,15 @@ async def test_a_lost_session_and_a_missing_key_are_explained(page_server: FakeS
     assert [each.partition(":")[0] for each in await violations(page)] == ["button-name"]
 
 
+async def test_no_key_is_asked_for_where_the_server_needs_none(page_server: FakeServer, page: Page) -> None:
+    """A server that answers the page's other requests and opens no session may be full: a key would not help."""
+    page_server.is_full = True
+    await press_start(page, page_server)
+    await state(page, "failed")
+    assert "may be full" in await message(page)
+    assert await page.evaluate("document.querySelector('#key-form').hidden")
+
+
 async def test_a_microphone_is_checked_and_released(page_server: FakeServer, page: Page) -> None:
     """Also where the sheet is closed while the names of the microphones are looked up."""
     is_checked = "document.querySelector('#check').ariaPressed === 'true'"

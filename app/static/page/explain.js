@@ -60,7 +60,7 @@ async function explainRefusal(signal) {
     askForTheKey();
   } else {
     show("failed");
-    askForKey("The server refused the connection. If it is full, try again in a moment. It may also need an API key.");
+    showMessage("The server opens no session. It may be full: try again in a moment.");
   }
 }
 
