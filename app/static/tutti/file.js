@@ -91,7 +91,9 @@ async function openFile(source) {
         throw new UsageError("bad_file", "file: expected a File, a Blob or bytes; this environment opens no paths");
     }
     try {
-        return { bytes: await fs.openAsBlob(source), name: String(source).replace(/^.*[/\\]/, "") };
+        const bytes = await fs.openAsBlob(source);
+        await bytes.slice(0, 1).arrayBuffer();
+        return { bytes, name: String(source).replace(/^.*[/\\]/, "") };
     }
     catch (error) {
         throw new UsageError("bad_file", `file: ${String(source)} cannot be opened`, error);

@@ -131,7 +131,11 @@ function checkOptions(options: FileOptions): void {
 
 /** What this module uses of Node. It is not imported, because bundlers for browsers would look for it. */
 interface NodeProcess {
-  getBuiltinModule?(name: "node:fs"): { openAsBlob(path: string | { readonly href: string }): Promise<BlobLike> };
+  getBuiltinModule?(name: "node:fs"): { openAsBlob(path: string | { readonly href: string }): Promise<NodeBlob> };
+}
+interface NodeBlob extends BlobLike {
+  slice(start?: number, end?: number, type?: string): NodeBlob;
+  arrayBuffer(): Promise<unknown>;
 }
 
 interface OpenFile {
@@ -155,8 +159,10 @@ async function openFile(source: FileSource): Promise<OpenFile> {
     throw new UsageError("bad_file", "file: expected a File, a Blob or bytes; this environment opens no paths");
   }
   try {
-    // Its bytes are read while they are uploaded.
-    return { bytes: await fs.openAsBlob(source), name: String(source).replace(/^.*[/\\]/, "") };
+    // Its bytes are read while they are uploaded. The first one tells whether they can be: a folder's cannot.
+    const bytes = await fs.openAsBlob(source);
+    await bytes.slice(0, 1).arrayBuffer();
+    return { bytes, name: String(source).replace(/^.*[/\\]/, "") };
   } catch (error) {
     throw new UsageError("bad_file", `file: ${String(source)} cannot be opened`, error);
   }

@@ -210,8 +210,9 @@ test.each([
   expect(sent.get("file")).toEqual(["talk.mp3: audio"]);
 });
 
-test("refuses a path that does not exist, and any path in a browser", async () => {
+test("refuses a path that does not exist, a folder, and any path in a browser", async () => {
   await expect(collect(transcribeFile(url, "no.mp3"))).rejects.toThrow(/file: no.mp3 cannot be opened/);
+  await expect(collect(transcribeFile(url, folder))).rejects.toMatchObject({ code: "bad_file" });
   vi.stubGlobal("process", undefined);
   await expect(collect(transcribeFile(url, "no.mp3"))).rejects.toThrow(/this environment opens no paths/);
 });
