@@ -47,7 +47,7 @@ export function errorOf(end, url, finalUntilS) {
                 return new ConnectionLost("connection_lost", message, end.code, finalUntilS, end.cause);
             }
             const told = end.cause?.message;
-            const reason = told || (end.code === CLOSE_ABNORMAL ? "is the server running?" : "it was closed");
+            const reason = told || (end.code === CLOSE_ABNORMAL ? "does the server run, and allow this origin?" : "it was closed");
             return new ConnectError("connect_failed", `cannot open a session at ${url}: ${reason} (${why})`, end.code, end.cause);
         }
         case "failed":

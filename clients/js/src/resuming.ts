@@ -73,7 +73,7 @@ export function errorOf(end: End, url: string | undefined, finalUntilS: number):
       }
       // Node.js tells in the event of an error what is wrong, and browsers do not.
       const told = (end.cause as { readonly message?: unknown } | undefined)?.message;
-      const reason = told || (end.code === CLOSE_ABNORMAL ? "is the server running?" : "it was closed");
+      const reason = told || (end.code === CLOSE_ABNORMAL ? "does the server run, and allow this origin?" : "it was closed");
       return new ConnectError("connect_failed", `cannot open a session at ${url}: ${reason} (${why})`, end.code, end.cause);
     }
     case "failed":

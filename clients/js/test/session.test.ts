@@ -123,7 +123,7 @@ describe("connect", () => {
     socket.emit("open");
     socket.deliver({ type: "error", ...error });
   };
-  const CANNOT = /^cannot open a session at ws:.*\/v1\/stream: is the server running\? \(1006\)$/;
+  const CANNOT = /^cannot open a session at ws:.*\/v1\/stream: does the server run, and allow this origin\? \(1006\)$/;
 
   test.each<[string, () => void, object]>([
     [
