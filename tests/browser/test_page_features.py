@@ -428,6 +428,7 @@ async def test_captions_are_shared_and_translated_and_name_their_speakers(page_s
     """Only where the server offers it. The link is the room's, and the next session asks for the same room.
 
     A later event may revise who has spoken. What comes for a line that was cleared is seen when the line comes back.
+    Subtitles name the speakers, too.
     """
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
     page_server.room = {"name": "r4nd0m", "path": "/captions/r4nd0m", "token": "t0ken"}
@@ -466,6 +467,8 @@ async def test_captions_are_shared_and_translated_and_name_their_speakers(page_s
     rooms = [start.get("room") for start in page_server.starts]
     assert rooms == [None, {}, {"name": "r4nd0m", "token": "t0ken"}]
     assert [(start["translate"], start["speakers"]) for start in page_server.starts] == [(["de"], {})] * 3
+    _, srt = await read_saved(page, "srt")
+    assert srt.endswith("\nA: مرحبا.\n\n")
 
 
 async def test_the_pages_open_without_their_server(page: Page) -> None:

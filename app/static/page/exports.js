@@ -20,18 +20,26 @@ export function toText(entries, language, withTimes) {
 /** An entry as one line of text. */
 export function lineText(entry, language, withTimes) {
   const text = (language === "" || entry.kind !== "line" ? entry.text : joined(entry.translations[language])).trim();
-  const said = entry.kind === "line" && typeof entry.speaker === "string" ? `${entry.speaker}: ${text}` : text;
+  const said = named(entry, text);
   return withTimes ? `[${clock(entry.start_s)}] ${said}` : said;
+}
+
+/** A text of the entry after the name of its speaker, where there is one. */
+function named(entry, text) {
+  return entry.kind === "line" && typeof entry.speaker === "string" ? `${entry.speaker}: ${text}` : text;
 }
 
 function joined(pieces = []) {
   return pieces.map(({ text }) => text).join("");
 }
 
-/** The pieces of all lines, none longer than a subtitle may be. */
+/** The pieces of all lines, none longer than a subtitle may be. The first one of a line names its speaker. */
 function cues(entries, language) {
   const lines = entries.filter(({ kind }) => kind === "line");
-  return lines.flatMap((line) => (language === "" ? line.segments : (line.translations[language] ?? []))).flatMap(cut);
+  return lines.flatMap((line) => {
+    const pieces = language === "" ? line.segments : (line.translations[language] ?? []);
+    return pieces.map((piece, n) => (n === 0 ? { ...piece, text: named(line, piece.text.trim()) } : piece)).flatMap(cut);
+  });
 }
 
 function toJson(entries) {
