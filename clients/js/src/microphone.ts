@@ -24,6 +24,14 @@ const MAX_QUIET_LOOKS = 5;
 /** Browsers that suspended or interrupted a page's audio may want one of these before they resume it. */
 const PAGE_NEWS = ["visibilitychange", "pointerup", "keydown"];
 
+// A program without the DOM's types, such as one for Node.js, compiles with this package too: they are empty there.
+declare global {
+  interface AudioContext {}
+  interface AudioWorkletNode {}
+  interface MediaStream {}
+  interface MediaTrackConstraints {}
+}
+
 /** The options of `openMicrophone`. */
 export interface MicrophoneOptions {
   /** Cancels `openMicrophone`. To close an open microphone, call its `stop()`. */

@@ -235,6 +235,19 @@ def test_react_knows_the_element(project: Path, types: str, jsx: str) -> None:
     run(project, str(CLIENT / "node_modules" / ".bin" / "tsc"), "-p", ".")
 
 
+@pytest.mark.nightly
+def test_a_program_for_node_needs_no_types_of_the_dom(project: Path) -> None:
+    """It compiles with those of Node.js alone, also where TypeScript checks the declarations of packages."""
+    for name in ("@types/node", "undici-types"):
+        link_package(project, name)
+    (project / "program.ts").write_text(
+        'import { connect } from "tutti-asr-client"; await connect("ws://127.0.0.1:8000");'
+    )
+    options = STRICT | {"lib": ["ES2023"], "types": ["node"], "module": "NodeNext", "moduleResolution": "NodeNext"}
+    (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["program.ts"]}))
+    run(project, str(CLIENT / "node_modules" / ".bin" / "tsc"), "-p", ".")
+
+
 def test_the_types_have_every_attribute() -> None:
     """Those of the table in the documentation."""
     page = (REPOSITORY / "docs" / "captions_element.md").read_text()
