@@ -5,8 +5,10 @@ It is the only module of the engine that mixes threads with asyncio.
 
 import asyncio
 import gc
+import logging
 import sys
 import threading
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import fields, replace
@@ -23,11 +25,23 @@ from tutti_server.engine.scheduling.request import Item, Request
 from tutti_server.engine.scheduling.worker import Worker
 from tutti_server.engine.validation import check_options, check_samples
 
+logger = logging.getLogger(__name__)
+
+HANGS_AFTER_S = 20.0
+"""An engine that has windows in hand and has begun no step for this many seconds hangs, for example in a kernel."""
+SLOWEST_CALL = 10.0
+"""An encoder call has this many times what it is expected to take in addition: large ones of a CPU take minutes."""
+PROGRESS_CHECK_S = 1.0
+"""How often that is looked at, in seconds."""
 _SWITCH_INTERVAL_S = 0.00005
 """How long a thread may keep Python's interpreter while another thread waits for it, in seconds; the default is 5 ms.
 
 Every tensor operation releases the interpreter, and the engine's thread would then wait this long for it.
 """
+
+
+class EngineHangs(Exception):
+    """The thread of the engine has begun no step for long."""
 
 
 class Engine:
@@ -42,6 +56,9 @@ class Engine:
         self._loop = loop
         self._ended = ended
         speed = runner.warm_up().shared(config.gpu_share)
+        self._thread_id = threading.get_ident()
+        self.hangs = False
+        """Whether the engine was given up because its thread hangs."""
         worker = Worker(runner, config, speed, self._deliver)
         self._queue = worker.queue
         self._worker: Worker | None = worker
@@ -88,15 +105,22 @@ class Engine:
         # A daemon does not delay the exit of an interpreter that leaves the context open.
         thread = threading.Thread(target=main, name="tutti-engine", daemon=True)
         thread.start()
+        watch: asyncio.Task[None] | None = None
         try:
-            yield await asyncio.shield(loaded)
+            engine = await asyncio.shield(loaded)
+            watch = asyncio.create_task(engine._watch())
+            yield engine
         finally:
             loaded.add_done_callback(_close)
             await ended.wait()
-            thread.join()
-            gc.unfreeze()
-            if loaded.exception() is None and loaded.result().info.device == "cuda":
-                _return_device_memory()
+            if watch:
+                watch.cancel()
+            # A thread that hangs ends with the process; the device may wait for it, too.
+            if not (watch and engine.hangs):
+                thread.join()
+                gc.unfreeze()
+                if loaded.exception() is None and loaded.result().info.device == "cuda":
+                    _return_device_memory()
 
     @property
     def info(self) -> ModelInfo:
@@ -162,6 +186,23 @@ class Engine:
             if self._gpu:
                 self._gpu.close()
         self._last_stats, self._worker = worker.snapshot(), None
+
+    async def _watch(self) -> None:
+        """Give the engine up when its thread hangs. Without that, windows would wait and nothing would replace it."""
+        before, still_s, call_s = None, 0.0, 0.0
+        while still_s < HANGS_AFTER_S + SLOWEST_CALL * call_s:
+            # What counts is how often it was looked at, as the whole process may stand still for a while.
+            await asyncio.sleep(PROGRESS_CHECK_S)
+            progress, call_s = self._worker.progress if self._worker else (None, 0.0)
+            still_s = still_s + PROGRESS_CHECK_S if progress is not None and progress == before else 0.0
+            before = progress
+        self.hangs = True
+        frame = sys._current_frames().get(self._thread_id)
+        place = "".join(traceback.format_stack(frame)) if frame else ""
+        logger.error("the engine has begun no step for %.0f s, and is given up; its thread is at\n%s", still_s, place)
+        if self._worker:
+            self._worker.fail_open_requests(EngineHangs())
+        self._ended.set()
 
     def _deliver(self, items: list[tuple[Request, Item]]) -> None:
         _post(self._loop, _dispatch, items)

@@ -22,6 +22,11 @@ class RequestQueue:
         self.is_closed = False
         """Whether the queue was closed or the engine has failed. This is final: no request is accepted any more."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request waits."""
+        return not self._requests
+
     def n_waiting(self, priority: Priority) -> int:
         """Return the number of requests of a priority that wait."""
         with self._changed:
@@ -107,7 +112,8 @@ class RequestQueue:
     def drain(self, failure: BaseException | None) -> list[Request]:
         """Close the queue, because of a failure if there is one, and return the requests that still waited."""
         with self._changed:
-            self._failure = failure
+            # The first failure counts: a thread that was given up may end after all.
+            self._failure = self._failure or failure
             self.is_closed = True
             return [self._requests.pop(id) for id in self._batcher.clear()]
 

@@ -119,6 +119,8 @@ class Worker:
         """The encoder call under way beside the steps; always `None` where the runner encodes between them."""
         self._suspects: deque[Request] = deque()
         """Requests that were open when a step failed. Each of them is decoded again alone, before all others."""
+        self._n_begun = 0
+        """How many steps and encoder calls were begun."""
         self._n_failures = 0
         """How many steps have failed in a row."""
         self._n_done_before = 0
@@ -172,6 +174,15 @@ class Worker:
         """Seconds of the device for the steps of one window."""
         return self._runner.step_device_share * self._decode_time.window_s
 
+    @property
+    def progress(self) -> tuple[int | None, float]:
+        """A number that changes as long as the thread gets on, and how long the encoder calls under way should take.
+
+        The number is `None` while it has no window.
+        """
+        has_windows = self._sequences or self._suspects or self._emitter.n_finished or not self.queue.is_empty
+        return self._n_begun if has_windows else None, self._encoder_time.begun_s
+
     def run(self) -> None:
         """Work until closed, or until steps fail again and again: then every open and every later request fails."""
         failure: Exception | None = None
@@ -187,7 +198,11 @@ class Worker:
             logger.exception("the engine has died; it had windows of %s", _sessions(in_hand))
             failure = error
         finally:
-            self._fail_open_requests(failure)
+            self._forget_call()
+            self.fail_open_requests(failure)
+            # Releasing comes last, since it may be what failed: no caller may have to wait for it.
+            with suppress(Exception):
+                self._sequences.release_all()
 
     def _recover(self, failure: Exception) -> None:
         """Take back all windows in hand after a failed step, so that each is decoded again alone.
@@ -262,6 +277,7 @@ class Worker:
         return []
 
     def _step(self) -> None:
+        self._n_begun += 1
         has_encoded = self._encode_beside_steps() if self._runner.encodes_beside_steps else self._encode_between_steps()
         if self._sequences.n_decoding:
             self._decode()
@@ -346,10 +362,10 @@ class Worker:
         new_slots: list[int] = []
         encode_s = 0.0
         while batch:
-            new_slots += self._begin_encoding(batch, self._runner.encode)
-            batches.append(batch)
             encode_s += self._encoder_time.expected_s(batch)
             self._encoder_time.begun_s = encode_s
+            new_slots += self._begin_encoding(batch, self._runner.encode)
+            batches.append(batch)
             self._sequences.collect()
             self._emitter.emit(self._emitter.n_finished)
             batch = [] if self._has_suspects else self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
@@ -374,6 +390,7 @@ class Worker:
 
     def _begin_encoding(self, batch: list[Request], encode: Encode) -> list[int]:
         """Give a batch its slots, announce it and start its encoder call. Returns the slots."""
+        self._n_begun += 1
         slots = self._sequences.allocate(batch)
         now_s = time.monotonic()
         for request in batch:
@@ -395,16 +412,13 @@ class Worker:
             self._encoder_time.pay(elapsed_s)
             self._decode_time.record(elapsed_s, n_running, self.stats.n_done)
 
-    def _fail_open_requests(self, failure: Exception | None) -> None:
-        self._forget_call()
+    def fail_open_requests(self, failure: Exception | None) -> None:
+        """Let every open and every later request fail. Another thread may only call it while the engine's hangs."""
         waiting = self.queue.drain(failure)
         in_hand = (*self._emitter.forget_finished(), *self._sequences.requests, *self._suspects)
         for request in dict.fromkeys(each.caller for each in (*in_hand, *waiting)):
             self._emitter.put(request, self.queue.closed_error())
         self._emitter.flush()
-        # Releasing comes last, since it may be what failed: no caller may have to wait for it.
-        with suppress(Exception):
-            self._sequences.release_all()
 
 
 def _sessions(requests: Iterable[Request]) -> str:

@@ -17,6 +17,7 @@ import torch
 
 from tests.engine.engines import Samples, begin, collect, done_of, kinds, start_engine, window
 from tests.engine.fakes import PATIENCE_S, FakeRunner, Script
+from tutti_server.engine import engine as engine_module
 from tutti_server.engine.api import (
     MAX_HOTWORD_BYTES,
     MAX_HOTWORDS,
@@ -31,7 +32,7 @@ from tutti_server.engine.api import (
 )
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.config import EngineConfig
-from tutti_server.engine.engine import Engine
+from tutti_server.engine.engine import Engine, EngineHangs
 from tutti_server.engine.errors import CheckpointError, EngineFailed, InvalidWindow
 from tutti_server.engine.runner import Runner, load_runner
 from tutti_server.engine.scheduling import memory_return
@@ -336,6 +337,36 @@ async def test_only_the_window_that_makes_steps_fail_fails(
         assert "its windows are decoded again, of bad, busy, one, two" in caplog.text
         await done_of(engine, window("later"))
     assert runner.slots.n_free == 4
+
+
+async def test_an_engine_that_hangs_is_given_up(
+    runner: FakeRunner,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    engines_before: set[threading.Thread],
+) -> None:
+    """Every window fails as after a death, and nobody waits for the thread. An engine without windows does not hang."""
+    monkeypatch.setattr(engine_module, "PROGRESS_CHECK_S", 1e-9)
+    monkeypatch.setattr(engine_module, "SLOWEST_CALL", 0.0)
+    pause = runner.pause("step")
+    async with start_engine(runner, max_encode_batch=1) as engine:
+        monkeypatch.setattr(engine_module, "HANGS_AFTER_S", 3e-9)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert engine.is_alive
+        monkeypatch.setattr(engine_module, "HANGS_AFTER_S", PATIENCE_S)
+        submitted = await begin(engine, *(window(f"session {index}") for index in range(3)))
+        await pause.reached()
+        monkeypatch.setattr(engine_module, "HANGS_AFTER_S", 3e-9)
+        for result in await asyncio.gather(*submitted, return_exceptions=True):
+            assert isinstance(result, EngineFailed) and str(result) == "the engine has died: EngineHangs"
+        assert engine.is_lost and isinstance((await engine.ended()).__cause__, EngineHangs)
+        (thread,) = engine_threads() - engines_before
+    assert thread.is_alive()
+    pause.end()
+    await asyncio.to_thread(thread.join)
+    assert str(await engine.ended()) == "the engine has died: EngineHangs"
+    assert "the engine has begun no step for" in caplog.text and "in hold" in caplog.text
 
 
 async def test_a_failure_to_clean_up_keeps_no_caller_waiting(runner: FakeRunner) -> None:
