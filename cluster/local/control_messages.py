@@ -1,6 +1,7 @@
 """The messages between the supervisor and a process that it started, over the pipe between them.
 
 The supervisor sends a `ControlMessage`. The process sends one `StartReport`, when its start has succeeded or failed.
+After a successful start it answers each `Ping` with a `Pong`.
 """
 
 from dataclasses import dataclass
@@ -66,3 +67,13 @@ class Failed:
 
 StartReport = Ready | Failed
 """What a process sends to the supervisor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """To a process that has started: answer, to show that it does not hang."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The answer to a `Ping`."""

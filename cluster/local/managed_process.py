@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 
-from tutti_server.cluster.local.control_messages import ControlMessage, Ready, StartReport
+from tutti_server.cluster.local.control_messages import ControlMessage, Ping, Pong, Ready, StartReport
 from tutti_server.cluster.local.process import Work, run_process
 from tutti_server.cluster.local.restart_policy import RestartPolicy
 
@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 _SPAWN = multiprocessing.get_context("spawn")
 """Starts children from a fresh interpreter: a fork would copy the event loop and the threads of the supervisor."""
+MAX_UNANSWERED = 10
+"""A process that has left this many pings unanswered hangs. They are counted, so that a pause of all is no hang."""
 
 
 class ChildProcess:
@@ -36,6 +38,10 @@ class ChildProcess:
         """
         self.started_s = time.monotonic()
         self.is_ready = False
+        self.hangs = False
+        """Whether it was killed because it did not answer."""
+        self._n_unanswered = 0
+        """The pings since its last message."""
         self._on_report = on_report
         self._pipe, child_end = _SPAWN.Pipe()
         # A daemon: Python kills it when the supervisor ends because of an error in its own code.
@@ -81,7 +87,17 @@ class ChildProcess:
         self.is_ready = False
         self.signal(signal.SIGKILL)
 
-    def send(self, message: ControlMessage) -> None:
+    def ping(self) -> None:
+        """Ask a process that has started to answer, or kill it where it has not answered for long."""
+        if self._n_unanswered >= MAX_UNANSWERED and not self.hangs:
+            self.hangs = True
+            logger.error("%s (process %d) does not answer any more, and is killed", self._process.name, self.id)
+            self.signal(signal.SIGKILL)
+        elif self.is_ready:
+            self._n_unanswered += 1
+            self.send(Ping())
+
+    def send(self, message: ControlMessage | Ping) -> None:
         """Send a message to the process. A process that has just died does not receive it.
 
         One that hangs, and has left many messages unread, is killed: waiting for it would stop the supervisor.
@@ -103,7 +119,10 @@ class ChildProcess:
     def _receive(self) -> None:
         try:
             while self._pipe.poll():
-                report = self._pipe.recv()
+                report: StartReport | Pong = self._pipe.recv()
+                self._n_unanswered = 0
+                if isinstance(report, Pong):
+                    continue
                 self.is_ready |= isinstance(report, Ready)
                 self._on_report(report)
         except (EOFError, OSError):

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from tutti_server.cluster.local.control_messages import ControlMessage, StartReport
+from tutti_server.cluster.local.control_messages import ControlMessage, Ping, Pong, StartReport
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +39,15 @@ class ControlPipe:
         self._connection = connection
         self._folder = folder
 
-    def send(self, message: StartReport) -> None:
+    def send(self, message: StartReport | Pong) -> None:
         """Send a message to the supervisor."""
         self._connection.send(message)
 
     @contextmanager
     def receiving(self, handle: Callable[[ControlMessage], None]) -> Iterator[None]:
-        """Call `handle` on the event loop with every message of the supervisor, until the block is left.
+        """Answer the supervisor's pings, and call `handle` with its other messages, until the block is left.
+
+        Both happen on the event loop.
 
         If the supervisor is gone, or `handle` raises, this process ends.
         """
@@ -54,7 +56,10 @@ class ControlPipe:
         def receive() -> None:
             try:
                 while (message := self._next()) is not None:
-                    handle(message)
+                    if isinstance(message, Ping):
+                        self.send(Pong())
+                    else:
+                        handle(message)
             except Exception:
                 logger.exception("%s could not handle a message", multiprocessing.current_process().name)
                 exit_now(EXIT_FAILED)
@@ -65,7 +70,7 @@ class ControlPipe:
         finally:
             loop.remove_reader(self._connection.fileno())
 
-    def _next(self) -> ControlMessage | None:
+    def _next(self) -> ControlMessage | Ping | None:
         """The next message that has come, or `None`. If the supervisor is gone, this process ends."""
         try:
             return self._connection.recv() if self._connection.poll() else None

@@ -48,6 +48,8 @@ LONGEST_NAME = "engine-99.9999"
 """The longest name of an engine's socket that must fit into the folder."""
 LOST_ENGINE_PAUSE_S = 300.0
 """How often an engine that died again and again while it started is tried again, in seconds, while others run."""
+PING_S = 2.0
+"""How often each process is asked to answer, in seconds. With `MAX_UNANSWERED` one that hangs is killed after 20 s."""
 
 
 class SupervisorError(Exception):
@@ -138,6 +140,7 @@ class Supervisor:
                         )
                         for number, gateway in enumerate(self._gateways)
                     ]
+                    pings = tasks.create_task(self._ping())
                     await self._stopping.wait()
                     _, late = await asyncio.wait(gateways, timeout=self.config.stop_timeout_s)
                     if late:
@@ -147,10 +150,19 @@ class Supervisor:
                     self._drained.set()
                     # Killed, because they have no work left and may hang.
                     _signal_all(self._engines, signal.SIGKILL)
+                    pings.cancel()
             finally:
                 _signal_all([*self._engines, *self._gateways], signal.SIGKILL)
         if self._failure:
             raise self._failure
+
+    async def _ping(self) -> None:
+        """Find the processes that hang, and kill them, so that others replace them."""
+        while True:
+            await asyncio.sleep(PING_S)
+            for managed in (*self._engines, *self._gateways):
+                if managed.process:
+                    managed.process.ping()
 
     def _check_folder(self) -> None:
         """Create a socket in the folder and remove it: a system limits the length of its path to about 100 bytes."""
@@ -317,7 +329,7 @@ class Supervisor:
         if managed in self._engines:
             number = self._engines.index(managed)
             self._engines_up.pop(number, None)
-            self._send_to_gateways(EngineDown(number, was_killed=status in KILLED))
+            self._send_to_gateways(EngineDown(number, was_killed=status in KILLED and not process.hangs))
             return
         number = self._gateways.index(managed)
         self._counts.note_end(number)

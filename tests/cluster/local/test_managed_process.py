@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes import until
 from tutti_server.cluster.local.control_messages import ControlMessage, GatewayGone, Ready, StartReport
-from tutti_server.cluster.local.managed_process import ChildProcess
+from tutti_server.cluster.local.managed_process import MAX_UNANSWERED, ChildProcess
 from tutti_server.cluster.local.process import EXIT_FAILED, ControlPipe
 
 PATIENCE_S = 40.0
@@ -17,6 +18,12 @@ PATIENCE_S = 40.0
 
 async def report_ready(pipe: ControlPipe) -> None:
     pipe.send(Ready())
+
+
+async def receive_forever(pipe: ControlPipe) -> None:
+    with pipe.receiving(lambda _: None):
+        pipe.send(Ready())
+        await asyncio.Event().wait()
 
 
 async def fail_at_a_message(pipe: ControlPipe) -> None:
@@ -52,6 +59,25 @@ async def test_a_process_that_hangs_does_not_stop_its_supervisor(tmp_path: Path)
     try:
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.to_thread(flood)
+            assert await process.ended() == -signal.SIGKILL
+    finally:
+        process.signal(signal.SIGKILL)
+
+
+async def test_a_process_that_answers_no_pings_is_killed(tmp_path: Path) -> None:
+    """One that answers is not, however often it is asked."""
+    process = ChildProcess("engine", tmp_path, receive_forever, lambda _: None)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await until(lambda: process.is_ready)
+            for _ in range(3 * MAX_UNANSWERED):
+                process.ping()
+                await until(lambda: not process._n_unanswered)
+            os.kill(process.id, signal.SIGSTOP)
+            for _ in range(MAX_UNANSWERED):
+                process.ping()
+            assert not process.hangs
+            process.ping()
             assert await process.ended() == -signal.SIGKILL
     finally:
         process.signal(signal.SIGKILL)

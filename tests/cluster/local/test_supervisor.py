@@ -21,7 +21,7 @@ import pytest
 from tests.cluster.local import processes
 from tests.fakes import PATIENCE_S, said, until
 from tutti_server.cluster.local import supervisor
-from tutti_server.cluster.local.control_messages import ControlMessage, EngineLost
+from tutti_server.cluster.local.control_messages import ControlMessage, EngineDown, EngineLost
 from tutti_server.cluster.local.managed_process import ChildProcess
 from tutti_server.cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
 from tutti_server.engine.api import EngineStats, ModelInfo
@@ -139,6 +139,28 @@ async def test_dead_gateways_and_engines_are_replaced(tmp_path: Path, monkeypatc
         pids = [again["pid"], second["pid"]]
     assert shared_memory(os.getpid()) == []
     assert not any(map(is_running, pids))
+
+
+async def test_processes_that_hang_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that hangs may do so because of a window: gateways hear that it has crashed."""
+    monkeypatch.setattr(supervisor, "PING_S", 0.2)
+    sent: list[ControlMessage] = []
+    send = Supervisor._send_to_gateways
+
+    def note(self: Supervisor, message: Any) -> None:
+        sent.append(message)
+        send(self, message)
+
+    monkeypatch.setattr(Supervisor, "_send_to_gateways", note)
+    async with running(tmp_path) as service:
+        gateways = service.gateways()
+        (engine,) = service.engines()
+        for pid in (engine, *gateways):
+            os.kill(pid, signal.SIGSTOP)
+        assert {await service.gone.get() for _ in gateways} == set(gateways)
+        await until(lambda: service.engines() not in ([], [engine]))
+        assert EngineDown(0, was_killed=False) in sent
+        await until(lambda: len(service.gateways()) == len(gateways))
 
 
 async def test_a_gateway_that_waits_for_an_engine_is_prepared(tmp_path: Path) -> None:
