@@ -132,6 +132,10 @@ async def serve(settings: Settings) -> None:
     for model in settings.models:
         _engine_config(replace(settings, model=model))
     engines = place_engines(settings)
+    has_supervisor = bool(settings.gateways) or len(engines) > 1
+    if has_supervisor:
+        # Before the first line of the log, which has the name of the process.
+        multiprocessing.current_process().name = "supervisor"
     if engines[0].gpu_share < 1:
         logger.info("%d engines share each GPU", round(1 / engines[0].gpu_share))
     if settings.redis_url:
@@ -140,7 +144,7 @@ async def serve(settings: Settings) -> None:
         await check_credentials(settings.redis_url)
     for plugin in installed_plugins():
         await plugin.prepare(settings)
-    if settings.gateways or len(engines) > 1:
+    if has_supervisor:
         await _serve_gateways(replace(settings, gateways=settings.gateways or 1), engines)
     else:
         await _serve_one_process(settings)
@@ -242,7 +246,6 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
         OnnxNetwork(Path(settings.speaker_model))
     listeners = bind_each(settings)
     port = listeners[0].getsockname()[1]
-    multiprocessing.current_process().name = "supervisor"
     with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
         # Each gateway inherits it; prometheus_client reads it when it is imported there.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder

@@ -1,6 +1,7 @@
 """Starting and stopping the service in one process, and the start of an engine's process."""
 
 import asyncio
+import multiprocessing
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -47,6 +48,25 @@ async def test_a_server_whose_engine_dies_ends_with_the_reason(monkeypatch: pyte
     with pytest.raises(EngineFailed, match="the engine has died: RuntimeError") as raised:
         await serving
     assert raised.value.__cause__ is fault
+
+
+async def test_the_log_names_the_supervisor_from_its_first_line_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plug-ins warn before any process is started."""
+    names: list[str] = []
+
+    class WarningPlugin:
+        async def prepare(self, _: Settings) -> None:
+            names.append(multiprocessing.current_process().name)
+
+    async def serve_nothing(*_: object) -> None: ...
+
+    monkeypatch.setattr(multiprocessing.current_process(), "name", "MainProcess")
+    monkeypatch.setattr(processes, "installed_plugins", lambda: (WarningPlugin(),))
+    monkeypatch.setattr(processes, "_serve_gateways", serve_nothing)
+    monkeypatch.setattr(processes, "_serve_one_process", serve_nothing)
+    await processes.serve(Settings(port=0))
+    await processes.serve(Settings(port=0, gateways=1))
+    assert names == ["MainProcess", "supervisor"]
 
 
 async def test_a_server_gives_memory_back_while_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
