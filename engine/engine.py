@@ -29,8 +29,11 @@ logger = logging.getLogger(__name__)
 
 HANGS_AFTER_S = 20.0
 """An engine that has windows in hand and has begun no step for this many seconds hangs, for example in a kernel."""
-SLOWEST_CALL = 10.0
-"""An encoder call has this many times what it is expected to take in addition: large ones of a CPU take minutes."""
+SLOWEST_STEP = 10.0
+"""A step has this many times what the largest encoder call should take in addition.
+
+With a large model on a CPU, calls, prompts of many windows and their alignment take minutes; on a GPU it is a second.
+"""
 PROGRESS_CHECK_S = 1.0
 """How often that is looked at, in seconds."""
 _SWITCH_INTERVAL_S = 0.00005
@@ -190,7 +193,7 @@ class Engine:
     async def _watch(self) -> None:
         """Give the engine up when its thread hangs. Without that, windows would wait and nothing would replace it."""
         before, still_s, call_s = None, 0.0, 0.0
-        while still_s < HANGS_AFTER_S + SLOWEST_CALL * call_s:
+        while still_s < HANGS_AFTER_S + SLOWEST_STEP * call_s:
             # What counts is how often it was looked at, as the whole process may stand still for a while.
             await asyncio.sleep(PROGRESS_CHECK_S)
             progress, call_s = self._worker.progress if self._worker else (None, 0.0)

@@ -101,6 +101,7 @@ class Worker:
         self.stats = StatsRecorder()
         self._runner = runner
         self._deliver = deliver
+        self._max_encode_batch = config.max_encode_batch
         limits = _batch_limits(runner, config)
         self.queue = RequestQueue(limits)
         """The requests that wait. When it is closed, `run` returns after its current step, and what is open fails."""
@@ -176,12 +177,13 @@ class Worker:
 
     @property
     def progress(self) -> tuple[int | None, float]:
-        """A number that changes as long as the thread gets on, and how long the encoder calls under way should take.
+        """A number that changes as long as the thread gets on, and how long the largest encoder call should take.
 
         The number is `None` while it has no window.
         """
         has_windows = self._sequences or self._suspects or self._emitter.n_finished or not self.queue.is_empty
-        return self._n_begun if has_windows else None, self._encoder_time.begun_s
+        largest_s = self._max_encode_batch * self._encoder_time.window_s
+        return self._n_begun if has_windows else None, largest_s
 
     def run(self) -> None:
         """Work until closed, or until steps fail again and again: then every open and every later request fails."""
@@ -362,10 +364,10 @@ class Worker:
         new_slots: list[int] = []
         encode_s = 0.0
         while batch:
-            encode_s += self._encoder_time.expected_s(batch)
-            self._encoder_time.begun_s = encode_s
             new_slots += self._begin_encoding(batch, self._runner.encode)
             batches.append(batch)
+            encode_s += self._encoder_time.expected_s(batch)
+            self._encoder_time.begun_s = encode_s
             self._sequences.collect()
             self._emitter.emit(self._emitter.n_finished)
             batch = [] if self._has_suspects else self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)

@@ -347,7 +347,7 @@ async def test_an_engine_that_hangs_is_given_up(
 ) -> None:
     """Every window fails as after a death, and nobody waits for the thread. An engine without windows does not hang."""
     monkeypatch.setattr(engine_module, "PROGRESS_CHECK_S", 1e-9)
-    monkeypatch.setattr(engine_module, "SLOWEST_CALL", 0.0)
+    monkeypatch.setattr(engine_module, "SLOWEST_STEP", 0.0)
     pause = runner.pause("step")
     async with start_engine(runner, max_encode_batch=1) as engine:
         monkeypatch.setattr(engine_module, "HANGS_AFTER_S", 3e-9)
