@@ -8,7 +8,7 @@ from starlette.websockets import WebSocket, WebSocketState
 
 from tutti_server.app.live.connection import Connection
 from tutti_server.app.live.dialect import Dialect
-from tutti_server.app.live.reader import OnDisconnect
+from tutti_server.app.live.reader import Publication
 from tutti_server.app.service.auth import Client
 from tutti_server.app.service.key_limits import TakePlace
 from tutti_server.app.service.request_ids import request_id
@@ -25,7 +25,7 @@ async def serve_session(
     *,
     client: Client,
     flush_after_s: float | None = None,
-    on_disconnect: OnDisconnect | None = None,
+    publication: Publication | None = None,
     first_messages: Sequence[str] = (),
 ) -> None:
     """Admit a WebSocket, accept it unless it is accepted, and serve a session on it until it ends.
@@ -40,7 +40,7 @@ async def serve_session(
         subprotocol: the WebSocket subprotocol to select.
         headers: sent with the upgrade.
         client: whose session it is.
-        flush_after_s, on_disconnect, first_messages: see `Connection`.
+        flush_after_s, publication, first_messages: see `Connection`.
 
     Raises:
         LimitExceeded: the service has no room, or the client's key has used what it may. The WebSocket has not been
@@ -54,7 +54,7 @@ async def serve_session(
         session,
         service,
         flush_after_s=flush_after_s,
-        on_disconnect=on_disconnect,
+        publication=publication,
         first_messages=first_messages,
     )
     take_later: TakePlace | None = None

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 from starlette.websockets import WebSocket
 
-from tutti_server.app.errors import CLOSE_OUR_FAULT, IDLE, RESUMABLE_CLOSE_CODES, LimitExceeded
+from tutti_server.app.errors import CLOSE_OUR_FAULT, IDLE, RESUMABLE_CLOSE_CODES, LimitExceeded, SessionError
 from tutti_server.app.live.audio_receiver import AudioReceiver
 from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.live.latency import LatencyRecorder
-from tutti_server.app.live.reader import OnDisconnect, Reader
+from tutti_server.app.live.reader import Publication, Reader
 from tutti_server.app.live.time_limits import TimedSocket
 from tutti_server.app.live.writer import Writer
 from tutti_server.app.media.format_check import UNLIKELY_FORMAT
@@ -55,7 +55,7 @@ class Connection:
         service: Service,
         *,
         flush_after_s: float | None = None,
-        on_disconnect: OnDisconnect | None = None,
+        publication: Publication | None = None,
         first_messages: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,21 +65,20 @@ class Connection:
             websocket: of the client; accepted before `serve`.
             service: gives the engine, the settings and the metrics.
             flush_after_s: see `TimedSocket`.
-            on_disconnect: makes the last items when the client leaves, where other receivers still wait for its text.
-                `None`: the session ends when its client leaves.
+            publication: of a session whose text goes to others. `None`: the session ends when its client leaves.
             first_messages: messages of the client that were received already.
             clock: the time in seconds.
         """
         self._dialect = dialect
         self._session = session
         self._service = service
-        self._on_disconnect = on_disconnect
+        self._publication = publication
         self._clock = clock
         self._socket = TimedSocket(websocket, service.settings.send_timeout_s, flush_after_s, first_messages)
         self._latency = LatencyRecorder(service.metrics.latency, clock)
         self._log = _SessionLog(logger, {"session": session.id})
         self._writer = Writer(
-            self._socket, dialect, service.metrics, self._latency, self._log, others_wait=on_disconnect is not None
+            self._socket, dialect, service.metrics, self._latency, self._log, others_wait=publication is not None
         )
         self._next_lag_s = float("-inf")
         """When the client may be told again that its text is late, by the clock."""
@@ -173,10 +172,12 @@ class Connection:
             AudioReceiver(self._session, self._driver, self._on_audio, self._push, self._clock),
             self._push,
             idle_timeout_s=self._service.settings.idle_timeout_s,
-            on_disconnect=self._on_disconnect,
+            on_disconnect=self._publication.on_disconnect if self._publication else None,
             take_place=take_place,
         )
         reader.choose_model_by(self._take_model)
+        if self._publication:
+            self._publication.refusal.add_done_callback(self._end)
         reading = tasks.create_task(reader.run())
         writing = tasks.create_task(self._writer.run())
         await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
@@ -186,6 +187,10 @@ class Connection:
         reading.cancel()
         writing.cancel()
         self._driver.cancel_windows()
+
+    def _end(self, refusal: asyncio.Future[SessionError]) -> None:
+        if self._driver:
+            self._driver.perform(self._session.end(refusal.result()))
 
     async def _take_model(self, name: str | None) -> None:
         """Use the model that the client has named, or the first one. Uses are counted where there are several models.

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 
 from starlette.websockets import WebSocketDisconnect
 
@@ -20,6 +21,17 @@ IDLE_FLUSH_ID = "quiet"
 
 OnDisconnect = Callable[[], Iterable[ClientMessage]]
 """Makes the last items of a client that has left, in place of the messages that it cannot send any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What a connection knows of a session whose text goes to others than its client."""
+
+    on_disconnect: OnDisconnect
+    """Makes the last items when the client leaves, as the others still wait for its text."""
+    refusal: asyncio.Future[SessionError]
+    """Why the session is to end with what it has received, as soon as that is known."""
+
 
 TakeModel = Callable[[str | None], Awaitable[None]]
 """Gives the session the engine of the model with this name, or of the first model without a name.
@@ -50,7 +62,7 @@ class Reader:
             audio: receives the audio; closed at the end of `run`.
             on_reply: sends an answer that the dialect gives by itself.
             idle_timeout_s: the operator's limit, used where the dialect has none.
-            on_disconnect: see `Connection`.
+            on_disconnect: see `Publication`. `None`: the session ends when its client leaves.
             take_place: called once, before the first valid message that is a start or follows one. The client has
                 `idle_timeout_s` in all up to there.
         """

@@ -74,6 +74,11 @@ def lease_name(call_id: CallId) -> str:
     return f"call:{_name(call_id)}"
 
 
+def newer_name(stream: str) -> str:
+    """The name of the leases of streams that wait for this one to end."""
+    return f"newer {stream}"
+
+
 def _name(call_id: CallId) -> str:
     """What stands for a call in the shared store. All digests have one length, so that no two calls have one name."""
     return f"{hashlib.sha256(call_id.account.encode()).hexdigest()}:{call_id.sid}"

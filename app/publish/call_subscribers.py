@@ -30,7 +30,7 @@ class PublishedCall(Protocol):
         ...
 
     def end(self) -> None:
-        """End the call and its subscriptions. A second call has no effect."""
+        """End the stream, and the subscriptions unless a newer one follows. A second call has no effect."""
         ...
 
 
@@ -62,6 +62,8 @@ class Calls:
         """Set while there is no subscriber."""
         self._is_unused.set()
         self._topics: dict[CallId, _Topic] = {}
+        self._streams: dict[CallId, _Stream] = {}
+        """The newest stream of each call that is active."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Deliver events while the context is open."""
@@ -70,22 +72,26 @@ class Calls:
     def begin(
         self, call_id: CallId, introduction: CallMessage, on_refusal: Callable[[SessionError], None]
     ) -> PublishedCall:
-        """Make a call active until its `end`, and publish its introduction.
+        """Begin a stream of a call, and publish its introduction. It follows the streams that the call has had.
 
         Args:
             call_id: the call and its account.
             introduction: what every subscriber receives first.
-            on_refusal: called with the reason if the call turns out to be active at another gateway.
-
-        Raises:
-            SessionError: this call is active at this gateway already.
+            on_refusal: called with the reason if the stream is to end: there is a newer one, or an older one at another
+                gateway does not end. It is still to publish what it has.
         """
-        topic = self._topics.get(call_id)
-        if topic is not None and topic.is_active:
-            raise call_is_on(call_id)
-        feed = self.feed(call_id)
-        feed.publish(introduction)
-        return feed
+        stream = _Stream(self, call_id, on_refusal)
+        stream.publish(introduction)
+        older, self._streams[call_id] = self._streams.get(call_id), stream
+        if older is None:
+            stream.start()
+        else:
+            older.give_way(stream)
+        return stream
+
+    def forget(self, call_id: CallId) -> None:
+        """The newest stream of a call has ended."""
+        del self._streams[call_id]
 
     def feed(self, call_id: CallId) -> "CallFeed":
         """Make a call active that no feed of this hub belongs to."""
@@ -228,7 +234,56 @@ class CallFeed:
         self._calls.drop_if_unused(self._call_id, self._topic)
 
 
+class _Stream:
+    """A `PublishedCall` whose messages wait until the stream before it has ended, which `final_deadline_s` limits."""
+
+    def __init__(self, calls: Calls, call_id: CallId, on_refusal: Callable[[SessionError], None]) -> None:
+        self._calls = calls
+        self._call_id = call_id
+        self._on_refusal = on_refusal
+        self._waiting: list[CallMessage] = []
+        self._feed: CallFeed | None = None
+        self._newer: _Stream | None = None
+        self._has_ended = False
+
+    def start(self) -> None:
+        """Publish what waits, and what follows."""
+        self._feed = self._calls.feed(self._call_id)
+        for message in self._waiting:
+            self._feed.publish(message)
+        self._waiting.clear()
+        if self._has_ended:
+            self._leave(self._feed)
+
+    def give_way(self, newer: "_Stream") -> None:
+        """End, and let a newer stream publish after it."""
+        self._newer = newer
+        self._on_refusal(call_is_on(self._call_id))
+
+    def publish(self, message: CallMessage) -> None:
+        """See `PublishedCall`."""
+        if self._feed is None:
+            self._waiting.append(message)
+        else:
+            self._feed.publish(message)
+
+    def end(self) -> None:
+        """See `PublishedCall`."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if self._feed is not None:
+            self._leave(self._feed)
+
+    def _leave(self, feed: CallFeed) -> None:
+        if self._newer is not None:
+            self._newer.start()
+        else:
+            self._calls.forget(self._call_id)
+            feed.end()
+
+
 def call_is_on(call_id: CallId) -> SessionError:
-    """The refusal of a second stream of an active call."""
+    """The reason why one of two streams of a call ends."""
     message = f"call {call_id}: another stream of it is being heard; ask for both_tracks in one"
     return SessionError("call_is_on", message, CLOSE_POLICY)

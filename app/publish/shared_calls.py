@@ -5,7 +5,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from secrets import token_hex
 
 from tutti_server.app.background import in_background
@@ -15,6 +15,7 @@ from tutti_server.app.publish.call_entries import (
     CallEntry,
     lease_name,
     log_name,
+    newer_name,
     opening_name,
 )
 from tutti_server.app.publish.call_follower import CallFollower
@@ -31,6 +32,8 @@ CLAIM_S = LEASE_S + 2.0
 """How long a stream waits until the stream before it has ended, in seconds: so long a dead gateway keeps its lease."""
 CLAIM_EVERY_S = 0.2
 """The time between two attempts, in seconds."""
+GIVE_WAY_EVERY_S = 1.0
+"""How often a gateway asks whether its streams are waited for, in seconds."""
 
 
 class SharedCalls(Calls):
@@ -52,14 +55,15 @@ class SharedCalls(Calls):
         self._leases = Leases(store)
         self._watch = EmptiedWatch(store, "calls", self._write_again)
         self._follower = CallFollower(self, store, on_unreadable)
-        self._published: dict[CallId, SharedCall] = {}
-        """The calls that come in here and have not ended."""
+        self._published: set[SharedCall] = set()
+        """The streams that come in here and have not ended."""
         self._publishing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """See `Calls`."""
-        async with self._leases.running(), self._watch.running(), in_background(self._follower.run()):
+        background = in_background(self._follower.run(), self._look_for_newer())
+        async with self._leases.running(), self._watch.running(), background:
             try:
                 yield
             finally:
@@ -71,10 +75,8 @@ class SharedCalls(Calls):
         self, call_id: CallId, introduction: CallMessage, on_refusal: Callable[[SessionError], None]
     ) -> "SharedCall":
         """See `Calls`."""
-        if call_id in self._published:
-            raise call_is_on(call_id)
-        call = SharedCall(call_id, self._store, self._leases, on_refusal, self._published.pop)
-        self._published[call_id] = call
+        call = SharedCall(call_id, self._store, self._leases, on_refusal, self._published.discard)
+        self._published.add(call)
         call.publish(introduction)
         publishing = asyncio.create_task(call.run(self._watch.settled))
         self._publishing.add(publishing)
@@ -94,7 +96,7 @@ class SharedCalls(Calls):
             raise LimitExceeded("redis_away", message, CLOSE_OVERLOADED) from None
 
     def _ends_here(self, call_id: CallId) -> bool:
-        return call_id in self._published
+        return any(call.call_id == call_id for call in self._published)
 
     async def wait_until_unused(self) -> None:
         """See `Calls`. Subscribers at other gateways receive the ends of calls, too."""
@@ -105,8 +107,19 @@ class SharedCalls(Calls):
     async def _write_again(self) -> None:
         """Give a store that was emptied the calls that come in here."""
         await self._leases.renew()
-        for call in list(self._published.values()):
+        for call in list(self._published):
             await call.write_opening()
+
+    async def _look_for_newer(self) -> None:
+        """End the streams that newer ones wait for."""
+        while True:
+            await asyncio.sleep(GIVE_WAY_EVERY_S)
+            calls = list(self._published)
+            with suppress(StoreAway):
+                newer = await self._store.holders([call.newer_name for call in calls]) if calls else []
+                for call, streams in zip(calls, newer, strict=True):
+                    if streams:
+                        call.give_way()
 
 
 class SharedCall:
@@ -118,15 +131,18 @@ class SharedCall:
         store: SharedStore,
         leases: Leases,
         on_refusal: Callable[[SessionError], None],
-        on_end: Callable[[CallId], object],
+        on_end: Callable[["SharedCall"], object],
     ) -> None:
-        """Prepare a call; `on_refusal` is as in `Calls.begin`, and `on_end` is called once, with the id."""
-        self._call_id = call_id
+        """Prepare a call; `on_refusal` is as in `Calls.begin`, and `on_end` is called at the end, with the call."""
+        self.call_id = call_id
         self._store = store
         self._leases = leases
         self._on_refusal = on_refusal
         self._on_end = on_end
         self._id = token_hex(8)
+        self.newer_name = newer_name(self._id)
+        """The name of the leases that newer streams of the call hold while they wait for this one."""
+        self._has_given_way = False
         self._begun = 0
         self._outbox: Outbox[CallMessage] = Outbox()
         self._introduction: CallMessage | None = None
@@ -153,8 +169,14 @@ class SharedCall:
         """See `PublishedCall`."""
         if not self._has_ended.is_set():
             self._has_ended.set()
-            self._on_end(self._call_id)
+            self._on_end(self)
             self._outbox.close()
+
+    def give_way(self) -> None:
+        """End, and let a newer stream publish after it, for the same subscribers."""
+        if not self._has_given_way:
+            self._has_given_way = True
+            self._on_refusal(call_is_on(self.call_id))
 
     async def run(self, settled: Callable[[], Awaitable[None]]) -> None:
         """Write the log of the call until it has ended and everything is written.
@@ -162,7 +184,7 @@ class SharedCall:
         Args:
             settled: returns when the leases of other streams are in the store, also if it was emptied a moment ago.
         """
-        lease = Lease(lease_name(self._call_id), self._id)
+        lease = Lease(lease_name(self.call_id), self._id)
         try:
             if await self._claim(lease, settled):
                 while (message := await self._outbox.pop()) is not None:
@@ -171,11 +193,12 @@ class SharedCall:
                     # The numbers that are left out tell the subscribers.
                     self._next_number, self._n_lost = self._next_number + self._n_lost, 0
                     await self._write(message)
-                await self._write(None)
+                if not self._has_given_way:
+                    await self._write(None)
             else:
-                self._on_refusal(call_is_on(self._call_id))
+                self._on_refusal(call_is_on(self.call_id))
         except TimeoutError:
-            logger.warning("[%s] the last events of a call are not delivered: Redis cannot be reached", self._call_id)
+            logger.warning("[%s] the last events of a call are not delivered: Redis cannot be reached", self.call_id)
         finally:
             self._leases.drop(lease)
 
@@ -183,7 +206,7 @@ class SharedCall:
         """Put what subscribers receive first. Raises `StoreAway`."""
         if self._opening:
             opening = json.dumps([entry.text() for entry in self._opening], ensure_ascii=False)
-            await self._store.put(opening_name(self._call_id), opening, KEEP_OPENING_S)
+            await self._store.put(opening_name(self.call_id), opening, KEEP_OPENING_S)
 
     async def _claim(self, lease: Lease, settled: Callable[[], Awaitable[None]]) -> bool:
         """Take the lease of the call, and the number of this stream. False if another one holds it after `CLAIM_S`."""
@@ -195,6 +218,9 @@ class SharedCall:
                 if await self._leases.take(lease, 1):
                     self._begun = await self._store.next_number(lease.name)
                     return True
+                if not self._has_ended.is_set():
+                    (older,) = await self._store.holders([lease.name])
+                    await self._store.renew([Lease(newer_name(each), self._id) for each in older])
             except StoreAway:
                 await wait_until_up(self._store, self._has_ended)
                 # Until now no answer could tell of another stream.
@@ -215,7 +241,7 @@ class SharedCall:
             try:
                 if needs_opening:
                     await self.write_opening()
-                await self._store.append(log_name(self._call_id), entry.text())
+                await self._store.append(log_name(self.call_id), entry.text())
                 return
             except StoreAway:
                 await wait_until_up(self._store, self._has_ended)

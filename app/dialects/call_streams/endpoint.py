@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from tutti_server.app.background import unless
 from tutti_server.app.dialects.call_streams.call_stream import CallStream, Opening
 from tutti_server.app.dialects.call_streams.wire import Call, CallSink
 from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded, SessionError
 from tutti_server.app.live.accept import serve_session
+from tutti_server.app.live.reader import Publication
 from tutti_server.app.publish.call_subscribers import PublishedCall
 from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, WriteEvent
 from tutti_server.app.service.auth import Client, header_key
@@ -86,17 +86,14 @@ async def serve_call(
     sink = CallPublisher(websocket.app.state.service, client, write_event, request_id(websocket.scope))
     dialect = make_dialect(sink)
     try:
-        session = serve_session(
+        await serve_session(
             websocket,
             dialect,
             subprotocol,
             client=client,
-            on_disconnect=dialect.leave,
+            publication=Publication(dialect.leave, sink.refusal),
             first_messages=first_messages,
         )
-        await unless(asyncio.shield(sink.refusal), session)
-        if sink.refusal.done():
-            raise sink.refusal.result()
     except SessionError as error:
         if websocket.application_state is WebSocketState.CONNECTING and isinstance(error, LimitExceeded):
             await websocket.send_denial_response(error_response(no_room(error)))
@@ -144,7 +141,7 @@ class CallPublisher:
         self._call: Call | None = None
         self._active_call: PublishedCall | None = None
         self.refusal: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
-        """Why the call cannot go on, as soon as that is known."""
+        """Why the stream is to end, as soon as that is known."""
         self._delivery: Delivery | None = None
 
     def begin(self, call: Call) -> None:
@@ -153,7 +150,7 @@ class CallPublisher:
         event = _message("call_started", call, tracks=list(call.tracks), parameters=dict(call.parameters))
         introduction = CallMessage.of(event, self._write_event)
         call_id = CallId(self._account, call.sid)
-        self._active_call = self._service.calls.begin(call_id, introduction, self.refusal.set_result)
+        self._active_call = self._service.calls.begin(call_id, introduction, self._refuse)
         self._call = call
         logger.info("[%s] call %r has begun, stream %r", self._request, call.sid, call.stream_sid)
         if self._service.webhook is not None:
@@ -181,6 +178,10 @@ class CallPublisher:
         self._active_call.end()
         if self._delivery is not None:
             self._delivery.close()
+
+    def _refuse(self, error: SessionError) -> None:
+        if not self.refusal.done():
+            self.refusal.set_result(error)
 
     def _put_to_webhook(self, message: CallMessage) -> None:
         if self._delivery is not None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.app.publish.made_up_calls import CA1, CA2, CA3, INTRODUCTION, STARTED, begin, flushed, received
 from tests.redis_server import RedisServer
-from tutti_server.app.errors import LimitExceeded, SessionError
+from tutti_server.app.errors import LimitExceeded
 from tutti_server.app.publish.call_entries import MAX_CHARS, lease_name, log_name, opening_name
 from tutti_server.app.publish.call_follower import LOST, MISSED, OVER, PAUSED
 from tutti_server.app.publish.call_subscribers import JOINED_LATE, Receipt
@@ -161,15 +161,36 @@ async def test_a_call_id_may_be_used_again(gateways: Gateways) -> None:
             assert await received(outbox) == [INTRODUCTION, flushed(number)]
 
 
-async def test_a_call_has_one_stream_at_all_gateways(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second one is refused: at once at the same gateway, and elsewhere once the first one is surely alive."""
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+async def test_a_newer_stream_takes_a_call_over(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch, is_elsewhere: bool
+) -> None:
+    """At any gateway, when the older one has ended. The subscribers stay."""
+    monkeypatch.setattr("tutti_server.app.publish.shared_calls.GIVE_WAY_EVERY_S", 0.0)
+    one, other = await gateways.start(), await gateways.start()
+    async with one.subscribe(CA1) as outbox:
+        refusal = asyncio.get_running_loop().create_future()
+        first = begin(one, on_refusal=refusal.set_result)
+        assert await next_of(outbox, 1) == [INTRODUCTION]
+        second = begin(other if is_elsewhere else one)
+        second.publish(flushed(2))
+        assert (await refusal).code == "call_is_on"
+        first.publish(flushed(1))
+        first.end()
+        assert await next_of(outbox, 3) == [flushed(1), INTRODUCTION, flushed(2)]
+        second.end()
+        assert await received(outbox) == []
+
+
+async def test_a_stream_is_refused_if_the_one_before_does_not_end(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one goes on: its gateway is of another version, or cannot be reached."""
     monkeypatch.setattr("tutti_server.app.publish.shared_calls.CLAIM_S", 0.01)
     one, other = await gateways.start(), await gateways.start()
     async with one.subscribe(CA1) as outbox:
         first = begin(one)
         assert await next_of(outbox, 1) == [INTRODUCTION]
-        with pytest.raises(SessionError, match="another stream"):
-            begin(one)
         refusal = asyncio.get_running_loop().create_future()
         second = begin(other, on_refusal=refusal.set_result)
         second.publish(flushed(-1))

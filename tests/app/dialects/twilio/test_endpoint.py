@@ -183,16 +183,25 @@ async def test_a_stream_without_start_is_closed(
         assert (socket.close_code, socket.close_reason) in ((1008, "idle"), (1008, "bad_message"), (1008, "bad_json"))
 
 
-async def test_a_second_stream_of_a_call_is_refused(serve: Serve) -> None:
-    """The first one goes on."""
-    server = await serve()
+async def test_a_newer_stream_takes_a_call_over(serve: Serve) -> None:
+    """The connection of the older one may be dead unnoticed. It ends with all that it has received: nothing is lost."""
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber)
     async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as first:
-        assert json.loads(await listener.recv())["type"] == "call_started"
-        async with call(server.address) as second:
-            assert await hear_all(second) == []
-            assert second.close_reason == "call_is_on"
-        await speak(first, slowly([1]))
-        assert texts(await hear_all(listener), 0) == [said([1])]
+        await speak(first, slow_mulaw(speech([1, 2])), stops=False)
+        await first.send('{"event":"dtmf","dtmf":{"digit":"1"}}')
+        while json.loads(await listener.recv())["type"] != "dtmf":
+            # Then everything before it has been received, too.
+            pass
+        async with call(server.address, tracks=["inbound"], streamSid="MZ2") as second:
+            await speak(second, slowly([3]))
+            transcriber.release()
+            assert await hear_all(first) == await hear_all(second) == []
+        heard = await hear_all(listener)
+    assert (first.close_reason, second.close_reason) == ("call_is_on", "done")
+    assert texts(heard, 0) == [said([1, 2]), said([3])]
+    around = [(each["type"], each["stream_sid"]) for each in heard if each["type"].startswith("call_")]
+    assert around == [("call_ended", "MZ1"), ("call_started", "MZ2"), ("call_ended", "MZ2")]
 
 
 async def test_subscribers_receive_the_errors_of_a_call(serve: Serve) -> None:
