@@ -117,6 +117,7 @@ SCORED_WORDS = list_of(object_of({"word": TEXT, **TIMES, "confidence": NUMBER}))
 LANGUAGES = list_of(object_of({"code": TEXT}))
 LOGPROBS = list_of(object_of({"token": TEXT, "logprob": NUMBER, "bytes": list_of(INTEGER)}))
 WARNINGS = list_of(object_of({"code": TEXT, "message": TEXT}))
+UNCOVERED = list_of({"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2})
 TRANSCRIPT = object_of(
     {"text": TEXT, "usage": USAGE, "languages": LANGUAGES}, {"logprobs": LOGPROBS, "warnings": WARNINGS}
 )
@@ -127,7 +128,7 @@ VERBOSE_TRANSCRIPT = object_of(
         "duration": NUMBER,
         "text": TEXT,
         "usage": USAGE,
-        "uncovered": list_of({"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2}),
+        "uncovered": UNCOVERED,
     },
     {
         "segments": list_of(_ref("Segment")),
@@ -165,6 +166,7 @@ CALL_RECORD = object_of(
         "version": INTEGER,
         **dict.fromkeys(("duration_s", "silence_s", "silence_share", "overlap_s"), NUMBER),
         **dict.fromkeys(("speakers", "interruptions", "redactions", "turns"), list_of(ANY_OBJECT)),
+        "uncovered": UNCOVERED,
         "usage": USAGE,
     },
     {"warnings": WARNINGS},

@@ -369,8 +369,8 @@ def _recorded(transcript: Transcript, options: FileOptions, spoken: Spoken) -> t
         case "call_record_vtt":
             return vtt(as_cues(record, options.cue_layout)), "text/vtt"
         case _:
-            more = {"usage": _duration(transcript)} | as_warnings(transcript.notices)
-            return write_large(as_json(record) | more), "application/json"
+            more = {"uncovered": transcript.uncovered, "usage": _duration(transcript)}
+            return write_large(as_json(record) | more | as_warnings(transcript.notices)), "application/json"
 
 
 def _plain(transcript: Transcript, options: FileOptions) -> dict[str, Any]:

@@ -224,6 +224,8 @@ async def test_audio_that_was_lost_is_named(serve: Serve) -> None:
     assert "got damaged data from" in response.headers["x-tutti-warnings"]
     assert body["warnings"] == [{"code": "lost_audio", "message": response.headers["x-tutti-warnings"]}]
     assert len(body["uncovered"]) == 1
+    record = await post(server.http, DAMAGED, {"response_format": "call_record", "channel_names": "agent"})
+    assert record.json()["uncovered"] == body["uncovered"]
     assert body["duration"] == pytest.approx(2 * len(TALK) / 16_000, abs=0.1)
     assert body["segments"][-1]["end"] == pytest.approx(2 * len(TALK) / 16_000 - 0.5, abs=0.2)
     subtitles = await post(server.http, DAMAGED, {"response_format": "srt"})
