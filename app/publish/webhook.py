@@ -1,4 +1,4 @@
-"""Posts the events of calls to the operator's webhook: signed, in order for each call, and retried for a limited time.
+"""Posts the events of calls to the operator's webhook: signed, in order for each stream, retried for a limited time.
 
 Callers never wait for a delivery. An event that cannot be delivered in time is dropped, logged and counted.
 """
