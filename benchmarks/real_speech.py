@@ -89,6 +89,7 @@ class Turns:
 )
 @click.option("--telephone", is_flag=True, help="Transcribe the clips as a telephone has them: 8 kHz in mu-law.")
 @click.option("--detect", is_flag=True, help="Name no language, so that all systems detect it.")
+@click.option("--hotwords", default="", help="What tutti is told to expect in every clip, separated by commas.")
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each system.")
 @click.option("--streams", default=4, show_default=True, help="Live sessions at a time, and clips in a turn.")
 @click.option("--pace", default=1.0, show_default=True, help="Speed of live audio, as a multiple of real time.")
@@ -104,6 +105,7 @@ def main(
     versions: int,
     telephone: bool,
     detect: bool,
+    hotwords: str,
     threads: int,
     streams: int,
     pace: float,
@@ -123,6 +125,7 @@ def main(
         "n_versions": versions,
         "telephone": telephone,
         "detect": detect,
+        "hotwords": hotwords,
         "threads": threads,
         "streams": streams,
         "pace": pace,
@@ -140,6 +143,7 @@ def main(
             n_threads=threads,
             n_streams=streams,
             pace=pace,
+            hotwords=tuple(filter(None, hotwords.split(","))),
             serve_arguments=serve_arguments,
         )
         turns = asyncio.run(take_turns(chosen, setup, clips))

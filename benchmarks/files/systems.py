@@ -69,6 +69,8 @@ class Setup:
     """Live sessions that run at the same time."""
     pace: float = 1.0
     """Speed of live audio, as a multiple of real time."""
+    hotwords: tuple[str, ...] = ()
+    """What tutti is told to expect in every clip."""
     serve_arguments: tuple[str, ...] = ()
     """Further arguments for `tutti serve`."""
 
@@ -162,6 +164,8 @@ class FilesOverRest:
 
     async def _upload(self, channel: Pcm, language: str | None) -> ChannelResult:
         fields = {"model": "whisper-1", "response_format": "json"} | ({"language": language} if language else {})
+        if self._setup.hotwords:
+            fields["hotwords"] = ",".join(self._setup.hotwords)
         if self._has_words:
             fields |= {"response_format": "verbose_json", "timestamp_granularities[]": "word"}
         response = await self._client.post(PATH, data=fields, files={"file": ("clip.wav", to_wav(channel))})
@@ -216,6 +220,7 @@ class LiveSessions:
             sample_rate=SAMPLE_RATE,
             channels=len(clip.channels),
             language=clip.named_language,
+            hotwords=self._setup.hotwords,
             proxy=None,
             # A loss is a failure of the run.
             resume_buffer_s=0,

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -17,6 +18,7 @@ from benchmarks.files.labelled_clips import Clip
 from benchmarks.files.systems import (
     ChannelResult,
     ClipResult,
+    FilesOverRest,
     RunningSystem,
     Setup,
     System,
@@ -25,6 +27,7 @@ from benchmarks.files.systems import (
     parse_system,
 )
 from benchmarks.recordings import REPOSITORY
+from benchmarks.server import RunningServer
 from tests.benchmarks.files.test_clip_scores import clip
 from tests.small_model import SMALL_MODEL
 
@@ -120,6 +123,22 @@ def test_systems_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     for arguments, n_detected in ((), 1), (["--detect"], 5):
         _, result = run([ours], monkeypatch, tmp_path / "a.json", *arguments)
         assert result["systems"]["ours"]["languages"]["files"] == n_detected
+
+
+async def test_hotwords_go_with_each_upload(tmp_path: Path) -> None:
+    uploads: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        uploads.append(request.read())
+        return httpx.Response(200, json={"text": "red"})
+
+    server = RunningServer("http://tutti", os.getpid())
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://tutti") as client:
+        for hotwords in ((), ("Siobhan", "Zürich")):
+            setup = Setup(folder="", ct2_folder=str, scratch=tmp_path, hotwords=hotwords)
+            await FilesOverRest(setup, server, client, has_words=False).transcribe(CLIPS[:1])
+    without, with_hotwords = uploads
+    assert b"hotwords" not in without and "Siobhan,Zürich".encode() in with_hotwords
 
 
 def test_a_model_that_cannot_be_converted_leaves_peers_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
