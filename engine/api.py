@@ -142,7 +142,7 @@ class DecodeOptions:
     change nothing.
     """
     hotwords: tuple[str, ...] = ()
-    """Names and terms to expect: the model is shown them before the previous text, and they become a little likelier.
+    """Names and terms to expect: their tokens become a little likelier.
 
     At most `MAX_HOTWORDS`, of 1 to `MAX_HOTWORD_BYTES` bytes each.
     """

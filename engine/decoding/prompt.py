@@ -46,8 +46,8 @@ class Prompt:
 def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str | None) -> Prompt:
     """Build the prompt of a window.
 
-    The hotwords and the previous text fill up to half of the positions, `<|startofprev|>` included. The hotwords come
-    first and take up to half of that; of the previous text the last tokens are kept.
+    The previous text fills up to half of the positions, `<|startofprev|>` included; its last tokens are kept. Hotwords
+    are no part of the prompt: in noise and in unclear speech the model would write them down (`hotwords.py`).
 
     Args:
         checkpoint: the model's checkpoint.
@@ -57,14 +57,9 @@ def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str |
     tokenizer = checkpoint.tokenizer
     tokens: list[int] = []
     previous_text = options.previous_text[-MAX_PREVIOUS_CHARACTERS:].strip()
-    glossary = ", ".join(hotword.strip() for hotword in options.hotwords)
-    n_previous = checkpoint.model.max_target_positions // 2 - 1
-    if glossary or previous_text:
-        # The end of the text matters most, and the hotwords must not push it out.
-        hotword_tokens = tokenizer.encode(" " + glossary)[: n_previous // 2] if glossary else []
-        n_left = n_previous - len(hotword_tokens)
-        text_tokens = tokenizer.encode(" " + previous_text)[-n_left:] if previous_text else []
-        tokens = [tokenizer.previous, *hotword_tokens, *text_tokens]
+    if previous_text:
+        n_previous = checkpoint.model.max_target_positions // 2 - 1
+        tokens = [tokenizer.previous, *tokenizer.encode(" " + previous_text)[-n_previous:]]
     sot_index = len(tokens)
     tokens.append(tokenizer.sot)
     if checkpoint.generation.is_multilingual:

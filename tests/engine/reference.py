@@ -25,7 +25,7 @@ from transformers.models.whisper.generation_whisper import _median_filter
 
 from tutti_server.engine.decoding.word_timing import sounding_states
 
-FIRST_BONUS, NEXT_BONUS = 2.0, 5.0
+FIRST_BONUS, NEXT_BONUS = 3.0, 5.0
 """The bonuses of hotwords; repeated here, so that a change of the engine's values is noticed."""
 
 
@@ -98,18 +98,12 @@ class Reference:
         task: str,
         timestamps: bool,
         previous_text: str = "",
-        hotwords: Sequence[str] = (),
     ) -> list[int]:
-        """The tokens before the output, as `_prepare_decoder_input_ids` lays them out; hotwords stand before the text.
-
-        Of the text its last tokens are kept, of the hotwords the first ones.
-        """
+        """The tokens before the output, as `_prepare_decoder_input_ids` lays them out: of the text the last ones."""
         config = self.model.generation_config
         n_most = self.model.config.max_target_positions // 2 - 1
-        listed = self.encode_text(" " + ", ".join(word.strip() for word in hotwords))[: n_most // 2] if hotwords else []
-        text = self.encode_text(" " + previous_text.strip()) if previous_text.strip() else []
-        text = text[max(0, len(text) - (n_most - len(listed))) :]
-        tokens = [config.prev_sot_token_id, *listed, *text] if listed or text else []
+        text = self.encode_text(" " + previous_text.strip())[-n_most:] if previous_text.strip() else []
+        tokens = [config.prev_sot_token_id, *text] if text else []
         tokens.append(config.decoder_start_token_id)
         if language is not None and config.is_multilingual:
             tokens += [config.lang_to_id[f"<|{language}|>"], config.task_to_id[task]]

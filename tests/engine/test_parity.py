@@ -55,7 +55,6 @@ def expected(
         task=options.task,
         timestamps=options.timestamps,
         previous_text=options.previous_text,
-        hotwords=options.hotwords,
     )
     limit, timestamps = max_output_tokens(runner.checkpoint, options), options.timestamps
     states = reference.states(samples)

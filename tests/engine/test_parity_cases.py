@@ -157,7 +157,6 @@ def control_of(reference: Reference, options: DecodeOptions, language: str | Non
         task=options.task,
         timestamps=options.timestamps,
         previous_text=options.previous_text if has_text else "",
-        hotwords=options.hotwords if has_text else (),
     )
 
 

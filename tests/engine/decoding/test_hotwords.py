@@ -1,5 +1,7 @@
 """Hotwords get a bonus while they are written, and nothing else does."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +12,7 @@ from tests.engine.reference import HotwordBonus
 from tests.engine.test_parity import decode
 from tutti_server.engine.api import DecodeOptions
 from tutti_server.engine.decoding.hotwords import Hotwords
+from tutti_server.engine.decoding.prompt import build_prompt
 from tutti_server.engine.runner import Runner
 
 CPU = torch.device("cpu")
@@ -56,3 +59,11 @@ async def test_the_bonus_reaches_what_is_sampled(short_runner: Runner, monkeypat
     monkeypatch.setattr("tutti_server.engine.decoding.hotwords.NEXT_BONUS", 60.0)
     (unbounded,) = await decode(short_runner, window)
     assert unbounded.text.startswith(" Kowalski")
+
+
+def test_hotwords_are_no_part_of_the_prompt(short_runner: Runner) -> None:
+    """In noise the model would write them down."""
+    options = DecodeOptions(language="en", previous_text="Before.", hotwords=("Kowalski",))
+    expecting = build_prompt(short_runner.checkpoint, options, "en")
+    assert expecting.hotwords
+    assert expecting.tokens == build_prompt(short_runner.checkpoint, replace(options, hotwords=()), "en").tokens
