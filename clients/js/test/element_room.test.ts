@@ -8,12 +8,14 @@ class FakeSource {
   static readonly CONNECTING = 0;
   static readonly CLOSED = 2;
   static all: FakeSource[] = [];
+  readonly url: URL;
   readyState = FakeSource.CONNECTING;
   onopen = () => {};
   onmessage: (message: { data: string; lastEventId: string }) => void = () => {};
   onerror = () => {};
 
-  constructor(readonly url: URL) {
+  constructor(url: URL) {
+    this.url = url;
     FakeSource.all.push(this);
   }
 

@@ -9,7 +9,6 @@ export class LineView {
     #translation;
     #translated;
     constructor(line) {
-        this.line = line;
         this.node = newElement("div", "line");
         this.#time = newElement("time", "time");
         this.#label = newElement("bdi", "label");
@@ -18,6 +17,7 @@ export class LineView {
         this.#changing = newElement("span", "changing");
         this.#translation = newElement("p", "translation");
         this.#translated = newElement("span", "text");
+        this.line = line;
         this.#text.append(newElement("span", "settled"), this.#changing);
         this.node.append(this.#original, this.#translation);
     }

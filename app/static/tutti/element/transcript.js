@@ -4,9 +4,6 @@ const MAX_LINES = 20_000;
 class Line {
     #translations;
     constructor(utterance, channel, start_s) {
-        this.utterance = utterance;
-        this.channel = channel;
-        this.start_s = start_s;
         this.index = -1;
         this.text = "";
         this.changing = "";
@@ -14,7 +11,9 @@ class Line {
         this.segments = "";
         this.lastSegment = -1;
         this.#translations = new Map();
-        this.end_s = start_s;
+        this.utterance = utterance;
+        this.channel = channel;
+        this.start_s = this.end_s = start_s;
     }
     translation(language) {
         return this.#translations

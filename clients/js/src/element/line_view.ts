@@ -23,6 +23,7 @@ const RIGHT_TO_LEFT = ["ar", "ckb", "dv", "fa", "he", "iw", "ps", "sd", "ug", "u
 
 /** A node, and the way to change it. */
 export class LineView {
+  readonly line: CaptionLine;
   readonly node = newElement("div", "line");
   readonly #time = newElement("time", "time");
   readonly #label = newElement("bdi", "label");
@@ -32,7 +33,8 @@ export class LineView {
   readonly #translation = newElement("p", "translation");
   readonly #translated = newElement("span", "text");
 
-  constructor(readonly line: CaptionLine) {
+  constructor(line: CaptionLine) {
+    this.line = line;
     this.#text.append(newElement("span", "settled"), this.#changing);
     this.node.append(this.#original, this.#translation);
   }

@@ -44,7 +44,7 @@ export class RoomReader {
   #isResumed = false;
   #isClosed = false;
   /** What happens to the page, and what the reader does then. */
-  readonly #news: readonly (readonly [type: string, act: (event: Event) => void])[] = [
+  readonly #news: readonly (readonly [name: string, act: (event: Event) => void])[] = [
     ["online", () => this.#connect()],
     [
       "offline",

@@ -45,6 +45,9 @@ export interface Change {
 }
 
 class Line implements CaptionLine {
+  readonly utterance: number;
+  readonly channel: number;
+  readonly start_s: number;
   index = -1;
   end_s: number;
   text = "";
@@ -58,12 +61,10 @@ class Line implements CaptionLine {
   lastSegment = -1;
   readonly #translations = new Map<string, Translation[]>();
 
-  constructor(
-    readonly utterance: number,
-    readonly channel: number,
-    readonly start_s: number,
-  ) {
-    this.end_s = start_s;
+  constructor(utterance: number, channel: number, start_s: number) {
+    this.utterance = utterance;
+    this.channel = channel;
+    this.start_s = this.end_s = start_s;
   }
 
   translation(language: string): string | undefined {
