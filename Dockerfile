@@ -24,6 +24,7 @@ RUN case ",$EXTRAS," in *,cuda,*) \
 
 # Dependencies before the code, so that an edit does not fetch them again. The package metadata names a page.
 COPY clients/python clients/python
+COPY clients/js/page_client.py clients/js/
 COPY pyproject.toml constraints.lock LICENSE ./
 # Every file is compared with its hash in the lock: that of uv by pip, all others by uv.
 RUN sed -n '/^uv==/,/[^\\]$/p' constraints.lock >/tmp/uv.lock \
@@ -32,6 +33,7 @@ RUN sed -n '/^uv==/,/[^\\]$/p' constraints.lock >/tmp/uv.lock \
     && uv pip install --system --constraint constraints.lock ./clients/python ".${EXTRAS:+[$EXTRAS]}" \
     && pip uninstall --yes uv
 
+COPY clients/js/src clients/js/src
 COPY app app
 COPY cluster cluster
 COPY engine engine

@@ -15,6 +15,10 @@ LOCK := $(if $(filter constraints.txt,$(CONSTRAINTS)),constraints.lock)
 # WhisperLive's client, for tests, in a folder of its own: without its server's requirements.
 WHISPER_LIVE := whisper-live==0.10.0
 VENV := .venv
+# The client that the page loads, which an installation builds, and what builds it again after a change.
+PAGE_CLIENT := app/static/tutti/index.js
+PARSER := tree-sitter tree-sitter-typescript
+BUILD_PAGE_CLIENT = @$(MAKE) --silent --no-print-directory $(PAGE_CLIENT)
 # Frameworks of voice agents, for their examples, in an environment of their own: they have many dependencies.
 AGENTS := $(VENV)/agents
 # What is installed: PyTorch; the server; everything that development needs.
@@ -37,6 +41,10 @@ help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: $(STAMP) ## Create .venv with everything that development needs.
+	$(BUILD_PAGE_CLIENT)
+
+$(PAGE_CLIENT): clients/js/page_client.py $(shell find clients/js/src)
+	$(VENV)/bin/python clients/js/page_client.py
 
 # `--no-deps`: what PyTorch without CUDA requires is locked. `--retries 1`: an index that cannot be reached costs half a minute.
 $(TORCH_STAMP): pyproject.toml
@@ -56,9 +64,9 @@ endif
 
 # uv compares the hashes of a constraints file, and takes from it only what the server requires. pip takes all that is locked.
 $(SERVER): $(TORCH_STAMP) pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS) $(LOCK)
-	$(UV) $(VENV)/bin/python --constraint '$(or $(LOCK),$(CONSTRAINTS))' -e clients/python -e . $(OR_PIP) { \
+	$(UV) $(VENV)/bin/python --constraint '$(or $(LOCK),$(CONSTRAINTS))' $(PARSER) -e clients/python -e . $(OR_PIP) { \
 		$(if $(LOCK),$(INSTALL) --require-hashes --no-deps --requirement $(LOCK) &&) \
-		$(INSTALL) --constraint '$(CONSTRAINTS)' -e clients/python -e .; }
+		$(INSTALL) --constraint '$(CONSTRAINTS)' $(PARSER) -e clients/python -e .; }
 	$(COMPILE)
 	@touch $@
 
@@ -82,12 +90,14 @@ $(AGENTS)/.installed: examples/livekit_agent/requirements.txt examples/pipecat/r
 	@touch $@
 
 demo: $(SERVER) ## Start a server and show captions of a recording as they appear.
+	$(BUILD_PAGE_CLIENT)
 	@$(VENV)/bin/tutti demo
 
 demo-cluster: setup ## Start three Ray nodes, kill one while eight recordings are streamed, and compare every word.
 	@$(VENV)/bin/python -m benchmarks.faults cluster-demo
 
 serve: $(SERVER) ## Start a server with the embedded model: http://127.0.0.1:8000/.
+	$(BUILD_PAGE_CLIENT)
 	@$(VENV)/bin/tutti serve
 
 # Test processes, with one tensor thread each. Three keep two cores busy: tests of processes and browsers wait now and then.
@@ -107,6 +117,7 @@ test: ## Run all tests of a change: `make quick`, then `make rest`.
 	@$(MAKE) --no-print-directory rest
 
 rest: $(TORCHLESS)/.made ## Run the tests of a change that need processes, servers, torch or a browser.
+	$(BUILD_PAGE_CLIENT)
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target rest-torch rest-service
 
 # Both at the same time: while processes and browsers start in one, the other one has the cores.
@@ -119,6 +130,7 @@ rest-torch:
 	$(PYTEST) -m 'default and torch'
 
 quick: $(TORCHLESS)/.made ## Run the tests that need one process and no torch, in under a minute.
+	$(BUILD_PAGE_CLIENT)
 	$(PYTEST_ENV) $(TORCHLESS)/bin/python -m pytest $(PYTEST_OPTIONS) -m quick
 
 $(TORCHLESS)/.made: $(STAMP) tests/torchless.py

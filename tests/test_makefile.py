@@ -37,7 +37,7 @@ def make(folder: Path, target: str, *, refused: str = "no such text", path: str 
         programs(environment / "bin", "python", "uv", "tutti")
     calls.write_text("")
     done = subprocess.run(
-        ["make", "--no-print-directory", f"VENV={environment}", target],
+        ["make", "--no-print-directory", f"VENV={environment}", f"PAGE_CLIENT={folder}/index.js", target],
         cwd=REPOSITORY,
         # Without what a make above this one has to say to its own: `make rest` runs these tests.
         env={name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
@@ -65,11 +65,13 @@ def test_the_server_is_installed_without_the_workshop(tmp_path: Path) -> None:
     assert calls == [
         f"pip install --no-deps --retries 1 --timeout 15 {CPU_INDEX} {makefile_value('TORCH')}",
         f"pip install {makefile_value('UV_VERSION')}",
-        "uv pip install --constraint constraints.lock -e clients/python -e .",
+        "uv pip install --constraint constraints.lock tree-sitter tree-sitter-typescript -e clients/python -e .",
         "python -c import tutti_server.app.cli.commands, tutti_server.engine.engine",
+        "python clients/js/page_client.py",
         "tutti serve",
     ]
     assert output.startswith("Installing torch")
+    (tmp_path / "index.js").touch()
     assert make(tmp_path, "serve")[0] == ["tutti serve"]
 
 
@@ -80,7 +82,15 @@ def test_a_setup_adds_the_rest_and_the_server_needs_nothing_more(tmp_path: Path)
         "uv pip install --require-hashes --no-deps --requirement constraints.lock",
         "uv pip install --constraint constraints.txt -e clients/python -e .[dev]",
     ]
+    (tmp_path / "index.js").touch()
     assert make(tmp_path, "demo")[0] == ["tutti demo"]
+
+
+def test_the_pages_client_is_built_again_after_a_change(tmp_path: Path) -> None:
+    make(tmp_path, "serve")
+    (tmp_path / "index.js").touch()
+    os.utime(tmp_path / "index.js", (0, 0))
+    assert make(tmp_path, "serve")[0] == ["python clients/js/page_client.py", "tutti serve"]
 
 
 def test_pytorch_comes_from_the_package_index_where_a_gpu_is_seen(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ def test_the_servers_wheel_has_all_that_it_opens(wheels: dict[str, Path]) -> Non
     parts = {
         "tutti_server/app/assets/sample.flac",
         "tutti_server/app/static/index.html",
+        "tutti_server/app/static/tutti/index.js",
         "tutti_server/plugins/accounts/database/migrations/env.py",
         "tutti_server/plugins/accounts/database/migrations/versions/v0001_first_release.py",
         f"tutti_server/engine/assets/{EMBEDDED_MODEL}/ggml-model.bin",

@@ -39,6 +39,7 @@ TIERS = ("quick", "default", "nightly")
 
 QUICK = (
     "app",
+    "clients/js/test_page_client.py",
     "clients/python",
     "cluster",
     "engine/decoding",

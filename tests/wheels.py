@@ -22,6 +22,8 @@ PARTS = (
     "plugins",
     "tutti_server",
     "clients/python",
+    "clients/js/page_client.py",
+    "clients/js/src",
     "pyproject.toml",
     "deploy/release/README.md",
     "LICENSE",

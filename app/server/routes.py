@@ -35,7 +35,12 @@ from tutti_server.app.service.http_errors import authorized, error_response, no_
 from tutti_server.app.service.service import Service
 from tutti_server.app.session.decoding.translations import languages_of
 
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 STATIC = Path(__file__).parents[1] / "static"
+CLIENT = STATIC / "tutti"
+"""The JavaScript client, which an installation builds."""
+NOT_BUILT = "the client of the pages is not built: run `make serve` or `pip install -e .` in the checkout\n"
 VIEWER = STATIC / "docs" / "openapi-explorer.min.js.gz"
 SAMPLE = Path(__file__).parents[1] / "assets" / "sample.flac"
 REVALIDATE = {"cache-control": "no-cache"}
@@ -57,8 +62,8 @@ def routes() -> list[BaseRoute]:
     """Every path of the service, and its endpoint."""
     call = TwilioEndpoint(write_event=messages).serve
     return [
-        Route("/", file_at(STATIC / "index.html", PAGE_HEADERS)),
-        Route("/calls", file_at(STATIC / "calls.html", CALLS_HEADERS)),
+        Route("/", with_client(file_at(STATIC / "index.html", PAGE_HEADERS))),
+        Route("/calls", with_client(file_at(STATIC / "calls.html", CALLS_HEADERS))),
         Route("/page/model", page_model),
         Route("/page/sample.flac", file_at(SAMPLE)),
         WebSocketRoute("/", whisperlive),
@@ -67,7 +72,7 @@ def routes() -> list[BaseRoute]:
         Mount("/static", PageFiles(directory=STATIC), name="static"),
         Route("/captions/{room}.vtt", rooms.room_track),
         Route("/captions/{room}.m3u8", rooms.room_playlist),
-        Route("/captions/{room}", partial(rooms.room_page, STATIC / "room.html")),
+        Route("/captions/{room}", with_client(partial(rooms.room_page, STATIC / "room.html"))),
         Route("/captions/{room}/events", rooms.RoomEvents(), methods=["GET"]),
         Route("/captions/{room}/{number}.vtt", rooms.room_segment),
         WebSocketRoute("/v1/stream", native.stream),
@@ -106,7 +111,16 @@ class PageFiles(StaticFiles):
         return response
 
 
-def file_at(path: Path, headers: Mapping[str, str] = REVALIDATE) -> Callable[[Request], Awaitable[Response]]:
+def with_client(page: Endpoint) -> Endpoint:
+    """An endpoint that answers with a page that loads the client, or says that there is no client."""
+
+    async def serve(request: Request) -> Response:
+        return await page(request) if CLIENT.is_dir() else PlainTextResponse(NOT_BUILT, 500)
+
+    return serve
+
+
+def file_at(path: Path, headers: Mapping[str, str] = REVALIDATE) -> Endpoint:
     """An endpoint that answers with a file."""
 
     async def serve(request: Request) -> Response:

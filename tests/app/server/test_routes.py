@@ -1,6 +1,9 @@
 """Health, metrics, models and the page."""
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from tests.app.conftest import Serve, refusal
 from tests.compat.conformance import supported
@@ -74,6 +77,18 @@ async def test_the_page_is_served_without_a_key_with_all_it_needs(serve: Serve) 
         ],
         "rooms": True,
     }
+
+
+async def test_a_page_without_its_client_says_what_is_missing(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a checkout in which nothing was installed. All else is served."""
+    monkeypatch.setattr("tutti_server.app.server.routes.CLIENT", tmp_path / "tutti")
+    server = await serve()
+    for path in ("/", "/calls", "/captions/choir"):
+        response = await server.get(path)
+        assert (response.status_code, response.text.split(":")[0]) == (500, "the client of the pages is not built")
+    assert (await server.get("/readyz")).text == "ready\n"
 
 
 async def test_every_answer_has_an_id_of_its_own(serve: Serve) -> None:
