@@ -198,5 +198,5 @@ bench: setup ## Run the short benchmarks: ten minutes on an idle machine.
 	$(VENV)/bin/python -m benchmarks.live
 	$(VENV)/bin/python -m benchmarks.cpu_throughput
 
-clean: ## Remove .venv and installed Node.js packages.
-	rm -rf $(VENV) clients/js/node_modules
+clean: ## Remove .venv, the page's client and installed Node.js packages.
+	rm -rf $(VENV) $(dir $(PAGE_CLIENT)) clients/js/node_modules

@@ -1,7 +1,7 @@
 """Writes what other languages and readers see of the messages of `tutti.v1`: `python -m tests.wire_messages`.
 
 From the classes of `clients/python/tutti/messages.py` it makes the types and readers of the JavaScript client and the
-tables of `docs/protocol.md`. `npm run build:page` in `clients/js` then builds the client that the server's page loads.
+tables of `docs/protocol.md`.
 """
 
 import json

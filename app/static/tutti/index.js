@@ -1,2 +1,0 @@
-export * from "./core.js";
-export { openMicrophone } from "./microphone.js";
