@@ -28,8 +28,10 @@ SCRIPT = """
         buffer.copyToChannel(Float32Array.from(pcm, (sample) => sample / 32767), 0);
         const source = new AudioBufferSourceNode(this, {buffer});
         source.onended = () => document.body.setAttribute("data-microphone", "ended");
-        source.start();
-        const beganS = this.currentTime;
+        // On a busy machine the browser may end the real microphone; the page then opens it again.
+        const beforeS = globalThis.playedS?.() ?? 0;
+        source.start(0, beforeS);
+        const beganS = this.currentTime - beforeS;
         globalThis.playedS = () => this.currentTime - beganS;
         return source;
       }
