@@ -1,11 +1,13 @@
-"""Makes a manifest of people who speak Spanish, French, Italian, Russian, Czech and Dutch, from packages of Debian.
+"""Makes a manifest of people who speak twelve languages, from packages of Debian.
 
-    for each in asterisk-core-sounds-{es,fr,it,ru}{,-g722} fillets-ng-data{,-cs,-nl}; do apt-get download $each; done
+    for each in asterisk-core-sounds-{es,fr,it,ru}{,-g722} fillets-ng-data{,-cs,-nl} tuxpaint-stamps-default; do
+        apt-get download $each; done
     for each in *.deb; do dpkg -x $each PACKAGES; done
     python -m benchmarks.files.package_clips PACKAGES OUTPUT
 
-The prompts of Asterisk are read by one voice for each language. The dialogues of the game Fish Fillets are acted. Only
-texts without digits are taken, as people say these in many ways. OUTPUT is for `--manifest`.
+The prompts of Asterisk are read by one voice for each language. The dialogues of the game Fish Fillets are acted. The
+names of things in Tux Paint are a few words each. Only texts without digits are taken, as people say these in many
+ways. OUTPUT is for `--manifest`.
 """
 
 import gzip
@@ -24,11 +26,14 @@ from tutti_server.engine.api import SAMPLE_RATE
 
 PROMPTS = ("es", "fr", "it", "ru")
 DIALOGUES = ("cs", "nl")
+NAMES = ("be", "bg", "ca", "da", "el", "es", "fr", "ro", "ru")
 PROMPT = re.compile(r"([\w/.-]+)\s*: *(.+)")
 DIALOGUE = re.compile(r'dialogId\("([^"]+)".*?\)\s*\ndialogStr\("([^"]+)"\)')
+NAME = re.compile(r"^(\w+)\.utf8=(.+)$", re.MULTILINE)
 UNCLEAR = re.compile(r"[\d\[\]?<>\\]|…|\.\.")
 """What texts do not have: digits, descriptions of sounds, broken letters, and pauses."""
 MIN_WORDS = 5
+"""Of prompts and dialogues."""
 QUIET_S = 0.5
 """Added before and after each clip, which has none of its own."""
 NOISE_LEVEL = 2.0
@@ -47,6 +52,7 @@ def main(packages: Path, output: Path, clips: int) -> None:
     share = packages / "usr" / "share"
     found = {f"prompts-{language}": list(prompts(share, language)) for language in PROMPTS}
     found |= {f"acted-{language}": list(dialogues(share, language)) for language in DIALOGUES}
+    found |= {f"names-{language}": list(names(share, language)) for language in NAMES}
     output.mkdir(parents=True, exist_ok=True)
     lines = []
     for kind, labelled in found.items():
@@ -69,7 +75,7 @@ def prompts(share: Path, language: str) -> Iterator[Labelled]:
     text = gzip.decompress(listed.read_bytes()).decode("utf-8-sig", "replace") if listed.exists() else ""
     for name, said in PROMPT.findall(text):
         for file in (voice / f"{name}.g722" for voice in voices):
-            if file.exists() and is_clear(said):
+            if file.exists() and is_clear(said, MIN_WORDS):
                 yield file, said
 
 
@@ -79,13 +85,22 @@ def dialogues(share: Path, language: str) -> Iterator[Labelled]:
     for script in sorted((game / "script").glob(f"*/dialogs_{language}.lua")):
         for name, said in DIALOGUE.findall(script.read_text(encoding="utf-8", errors="replace")):
             file = game / "sound" / script.parent.name / language / f"{name}.ogg"
-            if file.exists() and is_clear(said):
+            if file.exists() and is_clear(said, MIN_WORDS):
                 yield file, said
 
 
-def is_clear(text: str) -> bool:
+def names(share: Path, language: str) -> Iterator[Labelled]:
+    """The names of things in Tux Paint in a language."""
+    for listed in sorted((share / "tuxpaint" / "stamps").rglob("*.txt")):
+        said = dict(NAME.findall(listed.read_text(encoding="utf-8", errors="replace"))).get(language)
+        file = listed.with_name(f"{listed.stem}_desc_{language}.ogg")
+        if said and file.exists() and is_clear(said) and "(" not in said:
+            yield file, said
+
+
+def is_clear(text: str, min_words: int = 1) -> bool:
     """Whether a text says all that is spoken, and is long enough."""
-    return not UNCLEAR.search(text) and "\N{REPLACEMENT CHARACTER}" not in text and len(text.split()) >= MIN_WORDS
+    return not UNCLEAR.search(text) and "\N{REPLACEMENT CHARACTER}" not in text and len(text.split()) >= min_words
 
 
 def clip(file: Path, seed: int) -> bytes:

@@ -6,7 +6,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from benchmarks.files.labelled_clips import load_clips
-from benchmarks.files.package_clips import DIALOGUES, PROMPTS, main
+from benchmarks.files.package_clips import DIALOGUES, NAMES, PROMPTS, main
 from tests.made_files import Track, made_file, tone
 
 SCRIPT = """
@@ -41,14 +41,23 @@ def test_prompts_and_dialogues_have_the_texts_that_are_said(tmp_path: Path) -> N
         (game / "script" / "airplane").mkdir(parents=True, exist_ok=True)
         (game / "script" / "airplane" / f"dialogs_{language}.lua").write_text(SCRIPT)
         write(game / "sound" / "airplane" / language / "said.ogg", "libopus", 48_000)
+    stamps = share / "tuxpaint" / "stamps" / "animals"
+    stamps.mkdir(parents=True)
+    lines = ["A dog.", *(f"{language}.utf8=Un chien." for language in NAMES)]
+    (stamps / "dog.txt").write_text("\n".join(lines))
+    (stamps / "aside.txt").write_text("\n".join(each.replace("chien", "chien (noir)") for each in lines))
+    for name in [f"{stamp}_desc_{language}" for stamp in ("dog", "aside") for language in NAMES]:
+        write(stamps / f"{name}.ogg", "libopus", 48_000)
     done = CliRunner().invoke(main, [str(tmp_path / "packages"), str(tmp_path / "clips")])
     assert done.exit_code == 0, done.output
     clips = load_clips(tmp_path / "clips")
     assert [(clip.kind, clip.language) for clip in clips] == [
         *((f"prompts-{language}", language) for language in PROMPTS),
         *((f"acted-{language}", language) for language in DIALOGUES),
+        *((f"names-{language}", language) for language in NAMES),
     ]
-    assert {clip.texts for clip in clips} == {("one two three four five",), ("Une phrase de cinq mots.",)}
+    said = {"prompts": "one two three four five", "acted": "Une phrase de cinq mots.", "names": "Un chien."}
+    assert all(clip.texts == (said[clip.kind[:-3]],) for clip in clips)
     assert all(1.9 < clip.audio_s < 2.1 for clip in clips)
     # Quiet, then the tone.
     assert all(clip.channels[0][:7000].std() < 10 for clip in clips)
