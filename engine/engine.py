@@ -27,8 +27,11 @@ from tutti_server.engine.validation import check_options, check_samples
 
 logger = logging.getLogger(__name__)
 
-HANGS_AFTER_S = 20.0
-"""An engine that has windows in hand and has begun no step for this many seconds hangs, for example in a kernel."""
+HANGS_AFTER_S = 60.0
+"""An engine that has windows in hand and has begun no step for this many seconds hangs, for example in a kernel.
+
+A step on a GPU may first compile kernels, which takes seconds for each.
+"""
 SLOWEST_STEP = 10.0
 """A step has this many times what the largest encoder call should take in addition.
 
