@@ -89,7 +89,7 @@ class Turns:
 )
 @click.option("--telephone", is_flag=True, help="Transcribe the clips as a telephone has them: 8 kHz in mu-law.")
 @click.option("--detect", is_flag=True, help="Name no language, so that all systems detect it.")
-@click.option("--hotwords", default="", help="What tutti is told to expect in every clip, separated by commas.")
+@click.option("--hotwords", default="", help="Hotwords that tutti receives with every clip, separated by commas.")
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each system.")
 @click.option("--streams", default=4, show_default=True, help="Live sessions at a time, and clips in a turn.")
 @click.option("--pace", default=1.0, show_default=True, help="Speed of live audio, as a multiple of real time.")

@@ -49,7 +49,7 @@ class Clip:
     """The transcript of each channel; empty for a channel without speech."""
     language: str = "en"
     is_detected: bool = False
-    """Whether no system is told the language."""
+    """Whether the systems must detect the language."""
     original: str = ""
     """The name of the clip that this is another version of; empty if it is none."""
 

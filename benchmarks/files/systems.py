@@ -70,7 +70,7 @@ class Setup:
     pace: float = 1.0
     """Speed of live audio, as a multiple of real time."""
     hotwords: tuple[str, ...] = ()
-    """What tutti is told to expect in every clip."""
+    """The hotwords that tutti receives with every clip."""
     serve_arguments: tuple[str, ...] = ()
     """Further arguments for `tutti serve`."""
 

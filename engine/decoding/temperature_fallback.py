@@ -32,7 +32,7 @@ class DecodingAttempt:
     seed: int
     """The same for the same attempt of a window, so that it gives the same tokens again after a failure."""
     has_previous_text: bool = True
-    """Whether the prompt has the previous text and the hotwords."""
+    """Whether it has the previous text and the hotwords."""
     searches: bool = False
     """Whether beams decode its next tokens, not one greedy choice after the other."""
 

@@ -345,7 +345,7 @@ async def test_an_engine_that_hangs_is_given_up(
     caplog: pytest.LogCaptureFixture,
     engines_before: set[threading.Thread],
 ) -> None:
-    """Every window fails as after a death, and nobody waits for the thread. An engine without windows does not hang."""
+    """All open windows fail, and closing the engine does not wait for its thread. An idle engine does not hang."""
     monkeypatch.setattr(engine_module, "PROGRESS_CHECK_S", 1e-9)
     monkeypatch.setattr(engine_module, "SLOWEST_STEP", 0.0)
     pause = runner.pause("step")

@@ -209,7 +209,7 @@ class Jobs:
         Args:
             work: what is done.
             limit_s: how long it may take, in seconds.
-            discard: receives a result for which nobody waits any more.
+            discard: receives the result if the caller was cancelled or its time limit has passed.
 
         Raises:
             FileNotFoundError: the recording is not there.

@@ -49,7 +49,7 @@ REFUSED = {
     "a()\ntype B = 1;\n(b)": "expected a semicolon at the end, got expression_statement `a()`",
     "class A { b = 1\n c: C;\n [d] = 2; }": "expected a semicolon at the end, got public_field_definition `b = 1`",
 }
-"""TypeScript that is no JavaScript with types, and what is said of it."""
+"""TypeScript that cannot be erased, and a part of the error message."""
 
 
 @pytest.mark.parametrize("source", ERASED)
