@@ -1,5 +1,6 @@
 """Captures CUDA graphs, which launch many kernels with one call of the host."""
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +9,10 @@ from typing import Any, Generic, TypeVar
 import torch
 
 T = TypeVar("T")
+
+_capturing = threading.Lock()
+"""One capture at a time in a process: PyTorch hands the same few streams to all threads in turn, and what a thread
+launches on a stream that another one captures becomes part of that graph instead of running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +43,19 @@ class GraphPool:
 
         The first run compiles kernels and lets libraries allocate their workspaces, neither of which can be captured.
         """
-        start_s = time.perf_counter()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            body()
-        torch.cuda.current_stream().wait_stream(side)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        # Another model's thread may ask the device whether its work is done, which would end the capture otherwise.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            out = body()
-        self._pool = graph.pool()
-        self.n_graphs += 1
-        self.seconds += time.perf_counter() - start_s
-        return CapturedGraph(graph, out)
+        with _capturing:
+            start_s = time.perf_counter()
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                body()
+            torch.cuda.current_stream().wait_stream(side)
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            # Another model's thread may ask the device whether its work is done, which would end the capture otherwise.
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                out = body()
+            self._pool = graph.pool()
+            self.n_graphs += 1
+            self.seconds += time.perf_counter() - start_s
+            return CapturedGraph(graph, out)

@@ -76,7 +76,8 @@ class HostTransfer:
         """Page-locked host memory, which the device can copy from without the host."""
         self._copied: torch.cuda.Event | None = None
         """The CUDA event at the end of the last copy from `_pinned`; `None` before the first copy, and on a CPU."""
-        self._stream = torch.cuda.Stream(device) if self.is_cuda else None  # type: ignore[no-untyped-call]
+        # Graphs are captured on streams of usual priority, of which PyTorch has 32: this can be none of them.
+        self._stream = torch.cuda.Stream(device, priority=-1) if self.is_cuda else None  # type: ignore[no-untyped-call]
         self._landings: defaultdict[int, list[_Landing]] = defaultdict(list)
         """Memory for numbers of the device that is free, by the binary logarithm of its length."""
 

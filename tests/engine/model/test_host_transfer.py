@@ -1,9 +1,12 @@
 """Copies of audio to the device, and of numbers to the host."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 
+from tutti_server.engine.cuda.graph_capture import GraphPool
 from tutti_server.engine.model.host_transfer import HostTransfer, to_device, to_host
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -47,6 +50,19 @@ def test_numbers_on_their_way_to_the_host_are_not_overwritten() -> None:
         transfer.start_copy_to_host(torch.zeros((2, 3), device=DEVICE)).read()
         assert [array.tolist() for array in arrays] == [[[offset + index] * 3] * 2 for index in range(64)]
         assert copies[0].array() is arrays[0]
+
+
+@pytest.mark.gpu
+def test_audio_is_copied_while_another_thread_captures_a_graph() -> None:
+    """By more transfers than PyTorch has streams: none of them copies on the stream that is captured."""
+    transfers = [HostTransfer(DEVICE) for _ in range(40)]
+
+    def copy() -> list[float]:
+        return [transfer.padded([np.full(1, index, np.float32)], 1).item() for index, transfer in enumerate(transfers)]
+
+    with ThreadPoolExecutor(1) as other:
+        captured = GraphPool().capture(lambda: other.submit(copy).result())
+    assert captured.out == list(range(40))
 
 
 def test_columns_of_any_lengths_are_copied_together() -> None:
