@@ -86,6 +86,9 @@ class LevelDetector:
 
     memory_samples = 0
 
+    def prepare(self, frames: Samples) -> None:
+        pass
+
     def is_speech(self, frame: Samples) -> bool:
         return bool(np.abs(frame).max() > 0.001)
 

@@ -157,6 +157,7 @@ class Channel:
         if self._buffer.end < self._endpointer.position:
             self.earlier.forget_before(self._buffer.end)
         endpointer, first, frames = self._endpointer, self._endpointer.position, self._next_frames()
+        endpointer.detector.prepare(frames)
         for at in range(0, len(frames), FRAME_SAMPLES):
             frame = frames[at : at + FRAME_SAMPLES]
             change = endpointer.push(frame)

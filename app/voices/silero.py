@@ -143,6 +143,9 @@ class SileroDetector:
         """Change the probability from which a chunk is taken for speech, 0 to 1; `None` restores the first one."""
         self._threshold = self._default_threshold if threshold is None else threshold
 
+    def prepare(self, frames: Samples) -> None:
+        """Nothing is prepared here: see `look_ahead`, which many channels share."""
+
     def is_speech(self, frame: Samples) -> bool:
         """Whether a frame of mono float32 samples at 16 kHz, of at most `CHUNK_SAMPLES`, holds speech."""
         self._unjudged = np.concatenate((self._unjudged, frame))

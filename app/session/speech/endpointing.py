@@ -37,6 +37,7 @@ SPEECH_VOICED = 3
 """Speech goes on while this many of the last `SPEECH_WINDOW` frames are voiced."""
 PCM_16 = np.dtype("<i2")
 """The samples that the WebRTC detector takes."""
+FRAME_BYTES = FRAME_SAMPLES * PCM_16.itemsize
 FULL_SCALE = np.float32(32767)
 
 MEMORY_FRAMES = 300
@@ -53,6 +54,10 @@ class SpeechDetector(Protocol):
 
     memory_samples: int
     """The audio before a renewal that the decisions after it depend on, in samples: whole frames."""
+
+    def prepare(self, frames: Samples) -> None:
+        """Prepare for frames, all in one array, that `is_speech` gets next. Nothing is decided yet."""
+        ...
 
     def is_speech(self, frame: Samples) -> bool:
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
@@ -84,9 +89,10 @@ class WebRtcDetector:
         self._aggressiveness = aggressiveness(threshold)
         self._vad: webrtcvad.Vad | None = None
         """`None` before the next frame is the first one after a renewal, or the very first."""
-        self._scaled = np.empty(FRAME_SAMPLES, np.float32)
+        self._prepared, self._at = b"", 0
+        """The frames that were prepared last, as the library takes them, and where the next one begins."""
         self._memory: deque[bytes] = deque(maxlen=MEMORY_FRAMES)
-        """The last frames, as the library takes them."""
+        """The last frames that were decided."""
 
     def set_threshold(self, threshold: float | None) -> None:
         """Change how sure the detector must be of speech, 0 to 1, in the four steps that it knows."""
@@ -94,13 +100,18 @@ class WebRtcDetector:
         if self._vad:
             self._vad.set_mode(self._aggressiveness)
 
+    def prepare(self, frames: Samples) -> None:
+        """Convert frames that `is_speech` gets next: many take as long as two."""
+        self._prepared, self._at = _to_pcm(frames), 0
+
     def is_speech(self, frame: Samples) -> bool:
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
-        np.multiply(frame, FULL_SCALE, self._scaled)
-        pcm = self._scaled.astype(PCM_16).tobytes()
+        begin = self._at
+        self._at = begin + FRAME_BYTES
+        pcm = self._prepared[begin : self._at] or _to_pcm(frame)
         vad = self._vad or self._renewed()
         self._memory.append(pcm)
-        return bool(vad.is_speech(pcm, SAMPLE_RATE))
+        return bool(vad.is_speech(pcm, SAMPLE_RATE, FRAME_SAMPLES))
 
     def renew(self) -> None:
         """Decide from now on as a new detector that has processed the last `memory_samples`, and nothing before."""
@@ -112,6 +123,10 @@ class WebRtcDetector:
         for pcm in self._memory:
             vad.is_speech(pcm, SAMPLE_RATE)
         return vad
+
+
+def _to_pcm(samples: Samples) -> bytes:
+    return (samples * FULL_SCALE).astype(PCM_16).tobytes()
 
 
 def aggressiveness(threshold: float) -> int:

@@ -200,3 +200,21 @@ def test_audio_before_the_detector_begins_is_dropped(detector_from_s: float) -> 
     assert bench.session.audio_s == pytest.approx(9.0, abs=0.01)
     bench.give(commands.Audio(np.zeros(3 * SAMPLE_RATE, np.float32).tobytes()))
     assert bench.session.audio_s == pytest.approx(12.0, abs=0.03)
+
+
+def test_frames_that_are_prepared_together_are_decided_as_alone() -> None:
+    """Also where the detector is renewed between two of them, and after the last of them."""
+    samples = talk(3, 12.0)
+    together, alone = WebRtcDetector(), WebRtcDetector()
+    frames = samples[: len(samples) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES)
+    decisions = set()
+    for first in range(0, len(frames), 50):
+        together.prepare(frames[first : first + 40].ravel())
+        for number, frame in enumerate(frames[first : first + 50], first):
+            if number % 130 == 0:
+                together.renew()
+                alone.renew()
+            is_speech = alone.is_speech(frame)
+            assert together.is_speech(frame) == is_speech
+            decisions.add(is_speech)
+    assert decisions == {False, True}
