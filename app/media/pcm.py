@@ -63,7 +63,7 @@ def decode_samples(data: bytes, encoding: Encoding) -> Samples:
     """Decode whole samples to float32 in [-1, 1]. Floats are clipped; NaN becomes 0."""
     match encoding:
         case "pcm_s16le":
-            return np.frombuffer(data, dtype="<i2").astype(np.float32) / np.float32(32768)
+            return np.frombuffer(data, dtype="<i2") * np.float32(1 / 32768)
         case "pcm_f32le":
             samples = np.frombuffer(data, dtype="<f4").astype(np.float32, copy=False)
             if not len(samples) or (samples.min() >= -1.0 and samples.max() <= 1.0):
@@ -135,7 +135,10 @@ class AudioDecoder:
         data = self._rest + data if self._rest else data
         n_whole = len(data) - len(data) % self._group_bytes
         self._rest = data[n_whole:]
-        groups = decode_samples(data[:n_whole], self._encoding).reshape(-1, self._channels)
+        samples = decode_samples(data[:n_whole], self._encoding)
+        if self._channels == 1:
+            return [self._resamplers[0].resample(samples)]
+        groups = samples.reshape(-1, self._channels)
         if self._mixer:
             groups = self._mixer.mix(groups)[:, None]
         return [

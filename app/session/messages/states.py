@@ -62,6 +62,8 @@ def must_carry_out(command: Command, state: State) -> bool:
         WrongState: the client must not send this command now.
     """
     reaction = REACTIONS[type(command)].get(state, Reaction.IGNORE)
+    if reaction is Reaction.CARRY_OUT:
+        return True
     name = type(command).__name__.lower()
     if reaction is Reaction.REFUSE_UNSTARTED:
         raise WrongState("not_started", f"{name}: expected start first", CLOSE_POLICY)
@@ -69,7 +71,7 @@ def must_carry_out(command: Command, state: State) -> bool:
         raise already_started()
     if reaction is Reaction.REFUSE_STOPPED:
         raise WrongState("audio_after_stop", f"{name}: nothing is taken after stop")
-    return reaction is Reaction.CARRY_OUT
+    return False
 
 
 def already_started() -> WrongState:
