@@ -16,14 +16,14 @@ from tutti_server.app.media.wav_header import (
     CHUNK,
     HEADER,
     HEADER_BYTES,
-    Beginnings,
     BytesAt,
+    WavBeginning,
     flowing,
     is_misleading,
     read_header,
 )
 
-Beginning = re.Pattern[bytes] | Beginnings
+Beginning = re.Pattern[bytes] | WavBeginning
 
 MATROSKA = re.compile(rb"\x1aE\xdf\xa3.{1,80}?\x42\x82.{1,8}?(?:webm|matroska)", re.DOTALL)
 """How WebM and Matroska begin: the identity of their header, and in it the kind of the document."""
