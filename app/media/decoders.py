@@ -27,6 +27,8 @@ MAX_IDLE = 8
 """The most workers that wait for the next file. One that is not kept is forked again when it is needed."""
 MAX_FILES = 100
 """The files that one worker decodes. FFmpeg may leave some memory taken."""
+SENT_AHEAD_BYTES = 1 << 20
+"""How much a worker may have sent before the service has read it, where the system allows it (0.2 MB, mostly)."""
 SMALL_BYTES = 1 << 20
 """A WAV of at most this many bytes that needs no decoding is read by the service itself (32 s of speech).
 
@@ -129,6 +131,7 @@ class Decoders:
             ours, theirs = socket.socketpair()
             on_failure.callback(ours.close)
             with theirs:
+                theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD_BYTES)
                 their_life, our_life = os.pipe()
                 on_failure.callback(os.close, our_life)
                 try:

@@ -38,6 +38,10 @@ MAX_CPU_S = 20
 """The processor time for a piece of about ten seconds of audio, in seconds. It takes a hundredth of one."""
 
 
+NICENESS = 5
+"""Workers give way to the service and to the engine, which all others wait for, where no processor is free."""
+
+
 class Kind(IntEnum):
     """Says what follows a header."""
 
@@ -171,6 +175,7 @@ def main() -> NoReturn:
     """Serve the socket that the command line names."""
     # Ctrl-C reaches the service, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(NICENESS)
     # Before the workers are forked, so that they share it. The service imports this module too, and does not need it.
     importlib.import_module("tutti_server.app.media.file_decoder")
     serve(socket.socket(fileno=int(sys.argv[1])))
