@@ -29,7 +29,7 @@ from tutti_server.app.cli.json_log import JsonFormatter
 from tutti_server.app.cli.terminal import banner, console
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.descriptors import reserve_descriptors
-from tutti_server.app.server.main import Server, bind, bind_each, build_app, try_ports
+from tutti_server.app.server.main import Server, bind, build_app, try_ports
 from tutti_server.app.server.plugins import installed_plugins
 from tutti_server.app.service.held_places import KEEP_S
 from tutti_server.app.service.idle_memory import return_memory
@@ -244,8 +244,9 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
         AudioTurnModel(Path(settings.turn_model))
     if settings.speaker_model:
         OnnxNetwork(Path(settings.speaker_model))
-    listeners = bind_each(settings)
-    port = listeners[0].getsockname()[1]
+    listener = bind(settings)
+    try_ports(settings)
+    port = listener.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="tutti-") as folder:
         # Each gateway inherits it; prometheus_client reads it when it is imported there.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
@@ -257,7 +258,8 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
                 start_engines=tuple(partial(_start_engine_process, settings, place) for place in engines),
                 serve=partial(_serve_gateway, settings, shared),
                 folder=Path(folder),
-                listeners=listeners,
+                # All accept from the same one: see `Acceptor`.
+                listeners=(listener,) * settings.gateways,
                 n_admission_counts=N_COUNTS,
                 keep_counts=keep_counts,
                 keep_counts_s=KEEP_S,

@@ -21,8 +21,8 @@ from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import STATE_KEY, Visitor
 
-BACKLOG = 1024
-"""Connections that wait to be accepted; the kernel refuses more."""
+BACKLOG = 4096
+"""Connections that wait to be accepted; the kernel refuses more, and may have a lower limit."""
 ABNORMAL = 1006
 """The code that stands for a connection that has ended without a close frame (RFC 6455, section 7.4.1)."""
 

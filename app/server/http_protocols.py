@@ -77,29 +77,24 @@ class HttpProtocol(H11Protocol):
         app_state: dict[str, Any],
         settings: Settings,
         strangers: Strangers,
-        visitor: Visitor | None = None,
+        visitor: Visitor,
     ) -> None:
-        """Prepare for a connection; `visitor` is its client if that has been counted already."""
+        """Prepare for a connection; `visitor` is its client, which has been counted already."""
         super().__init__(config, server_state, app_state)
         self.logger = logger
         self.conn: _Parser = _Parser(h11.SERVER, MAX_HEAD_BYTES)
         self._settings = settings
         self._strangers = strangers
-        self._counted = visitor
-        self._visitor: Visitor
+        self._visitor = visitor
         self._timed_cycle: object = None
         """The request that has got its time limit."""
         self._reader_timer: asyncio.TimerHandle | None = None
         """Looks again whether the client reads its last answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # like uvicorn's
-        """Count a stranger, who must send the head of a request in its time."""
+        """The stranger must send the head of a request in its time."""
         super().connection_made(transport)
-        if self._counted is None:
-            self._visitor = self._arrive()
-        else:
-            self._visitor = self._counted
-            self._visitor.cut_by(self._cut)
+        self._visitor.cut_by(self._cut)
         self._visitor.expect(self._settings.head_timeout_s)
         self.app_state = {**self.app_state, STATE_KEY: self._visitor}
 
@@ -183,13 +178,10 @@ class HttpProtocol(H11Protocol):
         is_in_head = self.conn.our_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if reason == "slow" and is_in_head:
             # With TLS the end of a connection takes a while, too, if the client does nothing for it.
-            self._visitor = self._arrive()
+            self._visitor = self._strangers.arrive(self.client[0] if self.client else None, self._cut)
             self._send_refusal(408, f"Expected the head of a request within {self._settings.head_timeout_s:g} s.")
         else:
             self.transport.abort()
-
-    def _arrive(self) -> Visitor:
-        return self._strangers.arrive(self.client[0] if self.client else None, self._cut)
 
     def _refuse(self, status: int, message: str) -> None:
         self._strangers.note_refusal("malformed")

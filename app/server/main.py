@@ -19,14 +19,14 @@ from starlette.requests import ClientDisconnect
 from tutti_server.app.background import in_background
 from tutti_server.app.dialects.deepgram import jobs_endpoint, recordings_endpoint
 from tutti_server.app.errors import LimitExceeded, RequestError, SettingsError
-from tutti_server.app.live.tcp_port import BACKLOG, open_listener
+from tutti_server.app.live.tcp_port import open_listener
 from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.server.acceptor import Acceptor
 from tutti_server.app.server.guard import Guard
 from tutti_server.app.server.http_protocols import KEEP_ALIVE_S, HttpProtocol, WebSocketProtocol
 from tutti_server.app.server.openapi import document
 from tutti_server.app.server.plugins import Listener, Plugin, installed_plugins
 from tutti_server.app.server.routes import client_gone, not_found, refused, routes, unknown_path
-from tutti_server.app.server.tls_listener import TlsListener
 from tutti_server.app.service.models import Models
 from tutti_server.app.service.request_ids import Failures, RequestIds
 from tutti_server.app.service.service import Service
@@ -160,21 +160,6 @@ def try_ports(settings: Settings) -> None:
             stack.enter_context(each.bind())
 
 
-def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
-    """Open one listening socket for each gateway on the same port. The kernel spreads connections over them.
-
-    Raises:
-        SettingsError: the address is in use or not available, or this system cannot share a port.
-    """
-    if not hasattr(socket, "SO_REUSEPORT"):
-        raise SettingsError(f"gateways: expected 0, as this system cannot share a port, got {settings.gateways}")
-    # These probes do not share the port, so they fail if another program listens on it.
-    with bind(settings) as probe:
-        try_ports(settings)
-        host, port = probe.getsockname()[:2]
-    return tuple(open_listener(host, port, ADVICE, shares_port=True) for _ in range(settings.gateways))
-
-
 async def drain(service: Service) -> None:
     """Let sessions, uploads and subscribers of calls finish, and refuse everything new.
 
@@ -250,15 +235,13 @@ class Server(uvicorn.Server):
             self.servers.append(cast(asyncio.Server, await plugged.serve(listener, self._app)))
         for listener in sockets or ():
             # Uvicorn only closes them.
-            self.servers.append(cast(asyncio.Server, await self._listen(listener)))
+            self.servers.append(cast(asyncio.Server, self._accept_at(listener)))
         self._on_started()
 
-    async def _listen(self, listener: socket.socket) -> asyncio.Server | TlsListener:
+    def _accept_at(self, listener: socket.socket) -> Acceptor:
         settings, strangers = self._service.settings, self._service.strangers
         make_protocol = partial(HttpProtocol, self.config, self.server_state, self.lifespan.state, settings, strangers)
-        if self._certificate is not None:
-            return TlsListener(listener, self._certificate, make_protocol, settings, strangers)
-        return await asyncio.get_running_loop().create_server(make_protocol, sock=listener, backlog=BACKLOG)
+        return Acceptor(listener, self._certificate, make_protocol, settings, strangers)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop to accept connections, let open requests end, then end the application. Called by uvicorn."""

@@ -91,7 +91,7 @@ class Service:
         if settings.speaker_model:
             # A file that is no speaker network stops the start, and not the first client.
             assert self.speaker_model
-        self.strangers = Strangers(settings, self.metrics.strangers)
+        self.strangers = Strangers(settings, self.metrics.strangers, shared.counter)
         self.calls = self._make_calls()
         self.webhook = self._make_webhook() if settings.webhook_url else None
 

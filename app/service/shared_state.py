@@ -17,14 +17,15 @@ from prometheus_client.core import Metric
 GatherMetrics = Callable[[], Awaitable[Mapping[str, Sequence[Metric]]]]
 """Returns the metrics of each gateway by its name; none if they cannot be had now."""
 
-Kind = Literal["sessions", "uploads", "lost", "readers", "resumable", "finals"]
+Kind = Literal["sessions", "uploads", "lost", "readers", "resumable", "connections", "finals"]
 """What is counted: see `COLUMNS`."""
 
 COLUMNS: dict[Kind, int] = {kind: column for column, kind in enumerate(get_args(Kind))}
 """The column of each kind in the array of counts, which has a row for each gateway.
 
 They are live sessions; file transcriptions; places that are kept of sessions that were lost; readers of rooms; live
-sessions whose clients would come back if they were lost; and, of the time since the start, finals of live sessions.
+sessions whose clients would come back if they were lost; connections, and one more while others are accepted; and, of
+the time since the start, finals of live sessions.
 """
 
 N_COUNTS = len(COLUMNS)
@@ -52,6 +53,11 @@ class AdmissionCounter:
     def total(self, kind: Kind) -> int:
         """The count of all gateways."""
         return int(self._counts[:, COLUMNS[kind]].sum())
+
+    def surplus(self, kind: Kind) -> int:
+        """How many this gateway has more than the one with the fewest, of those that have any."""
+        own, counts = self._own_counts[COLUMNS[kind]], self._counts[:, COLUMNS[kind]]
+        return int(own - counts.min(where=counts > 0, initial=own))
 
     def change(self, kind: Kind, by: int) -> None:
         """Add a number to the count of this gateway, which may become negative: then another one counts too many."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from tutti_server.app.service.metrics import StrangerMetrics
 from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import AdmissionCounter
 
 STATE_KEY = "visitor"
 """The key under which the `state` of a request's scope holds the `Visitor` of its connection."""
@@ -25,7 +26,9 @@ class Strangers:
     honest client is one for milliseconds, an idle one until its time is over.
     """
 
-    def __init__(self, settings: Settings, metrics: StrangerMetrics) -> None:
+    def __init__(self, settings: Settings, metrics: StrangerMetrics, counter: AdmissionCounter) -> None:
+        self.counter = counter
+        """Counts all connections, admitted or not, for the other gateways."""
         self._settings = settings
         self._metrics = metrics
         self._proxies = settings.proxy_networks
@@ -43,8 +46,13 @@ class Strangers:
             cut: ends the connection. Its argument is the reason: `slow` or `crowded`.
         """
         visitor = Visitor(self, self.group(address), cut)
+        self.counter.change("connections", 1)
         self.add(visitor)
         return visitor
+
+    def note_end(self) -> None:
+        """Count a connection no longer, admitted or not. Called by the visitor."""
+        self.counter.change("connections", -1)
 
     def note_refusal(self, reason: str) -> None:
         """Count a stranger that was refused or cut off. There is no line in the log: strangers could fill it."""
@@ -143,7 +151,9 @@ class Visitor:
 
     def leave(self) -> None:
         """The connection has ended."""
-        self._has_left = True
+        if not self._has_left:
+            self._has_left = True
+            self._strangers.note_end()
         self.admit()
 
     def cut(self, reason: str) -> None:

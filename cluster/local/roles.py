@@ -35,7 +35,7 @@ class GatewaySlot:
     number: int
     """The gateway's number, from 0. A gateway that replaces a dead one has the same number."""
     listener: socket
-    """The gateway's own listening socket. The sockets of all gateways share one port."""
+    """The listening socket, which gateways may share."""
     admission_counts: Counts
     """The counts of all gateways in shared memory: a row for each gateway, with as many columns as the caller wants.
 

@@ -69,9 +69,9 @@ class SupervisorConfig:
     folder: Path
     """A private folder for sockets. The caller removes it; if the supervisor is killed, its processes remove it."""
     listeners: tuple[socket, ...]
-    """The listening sockets, one for each gateway.
+    """The listening socket of each gateway; several may have the same.
 
-    The supervisor keeps them open, so that a client that connects while a gateway is restarted waits for it.
+    The supervisor keeps them open, so that a client that connects while no gateway serves waits for one.
     """
     n_admission_counts: int
     """How many numbers each gateway shares with the others, such as its live sessions and its uploads."""

@@ -7,13 +7,14 @@ import pytest
 from tests.fakes import FakeTranscriber
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import AdmissionCounter
 from tutti_server.app.service.strangers import Strangers, cut_slow
 
 SETTINGS = Settings(max_strangers=10, max_strangers_per_address=2, trusted_proxies="127.0.0.1, 10.0.0.0/8")
 
 
 def strangers(**values: int) -> Strangers:
-    return Strangers(replace(SETTINGS, **values), Metrics(FakeTranscriber()).strangers)  # type: ignore[arg-type]  # numbers only
+    return Strangers(replace(SETTINGS, **values), Metrics(FakeTranscriber()).strangers, AdmissionCounter())  # type: ignore[arg-type]  # numbers only
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_one_that_has_left_does_not_come_back() -> None:
 def test_a_client_that_is_cut_after_it_was_admitted_is_no_refused_stranger() -> None:
     """Where it does not read. The metric counts only clients that were never admitted."""
     metrics = Metrics(FakeTranscriber())
-    all_ = Strangers(SETTINGS, metrics.strangers)
+    all_ = Strangers(SETTINGS, metrics.strangers, AdmissionCounter())
     cut: list[str] = []
     for is_admitted, n_refused in ((False, 1), (True, 1)):
         visitor = all_.arrive("192.0.2.1", cut.append)

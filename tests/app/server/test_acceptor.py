@@ -1,12 +1,18 @@
-"""Connections whose TLS handshake is not over: strangers, with limits of number and time, on both event loops."""
+"""Gateways that share a listening socket; and connections whose TLS handshake is not over, on both event loops.
+
+These are strangers, with limits of number and time.
+"""
 
 import asyncio
+import itertools
+import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import trustme
 import uvloop
@@ -16,7 +22,11 @@ from tests.app.conftest import Running, Serve, running
 from tests.app.server.test_http_protocols import HEAD, LongAnswer, ended, raw, read_slowly
 from tests.fakes import FakeTranscriber
 from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.server.acceptor import Acceptor
+from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import COLUMNS, N_COUNTS, AdmissionCounter
+from tutti_server.app.service.strangers import Strangers, Visitor
 
 CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 """The first bytes of a ClientHello; hundreds more must follow."""
@@ -147,3 +157,99 @@ def test_the_loop_of_the_command_line_does_the_same(
             assert await read_slowly(server, trusting) == LongAnswer.n_bytes
 
     uvloop.run(main())
+
+
+class Gateways:
+    """Gateways that accept from one listening socket, and keep their connections."""
+
+    def __init__(self, n: int, hanging: Collection[int] = ()) -> None:
+        """Accept with `n` gateways, but for those that hang: these are only counted."""
+        self.counts = np.zeros((n + 1, N_COUNTS), np.int64)
+        self.counts[list(hanging), COLUMNS["connections"]] = 1
+        self.connections: list[list[asyncio.BaseTransport]] = [[] for _ in range(n)]
+        self._clients: list[asyncio.StreamWriter] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        # A loop watches each descriptor once.
+        self._listeners = [self._listener.dup() for _ in range(n)]
+        self._is_accepted = asyncio.Event()
+        self._acceptors = [self._acceptor(number) for number in range(n) if number not in hanging]
+
+    def _acceptor(self, number: int) -> Acceptor:
+        gateways, settings = self, Settings(max_strangers_per_address=100)
+        strangers = Strangers(settings, Metrics(FakeTranscriber()).strangers, AdmissionCounter(self.counts, number))
+
+        class Connection(asyncio.Protocol):
+            def __init__(self, visitor: Visitor) -> None:
+                self._visitor = visitor
+
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                gateways.connections[number].append(transport)
+                gateways._is_accepted.set()
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                self._visitor.leave()
+
+        return Acceptor(self._listeners[number], None, Connection, settings, strangers)
+
+    async def connect(self, n: int) -> list[int]:
+        """Open connections, each when the one before is accepted. Returns how many each gateway has accepted now."""
+        before = list(map(len, self.connections))
+        for _ in range(n):
+            self._is_accepted.clear()
+            _, client = await asyncio.open_connection(*self._listener.getsockname())
+            self._clients.append(client)
+            async with asyncio.timeout(20):
+                await self._is_accepted.wait()
+        return [len(each) - n_before for each, n_before in zip(self.connections, before, strict=True)]
+
+    async def close(self) -> None:
+        """Accept no more, and end all connections."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+            await acceptor.wait_closed()
+        for client in self._clients:
+            client.close()
+            await client.wait_closed()
+        for connection in itertools.chain.from_iterable(self.connections):
+            connection.close()
+        for listener in (self._listener, *self._listeners):
+            listener.close()
+
+
+@pytest.fixture
+async def make_gateways() -> AsyncIterator[Callable[..., Gateways]]:
+    """Make gateways that are closed at the end."""
+    made: list[Gateways] = []
+
+    def make(*arguments: Any) -> Gateways:
+        made.append(Gateways(*arguments))
+        return made[-1]
+
+    yield make
+    for gateways in made:
+        await gateways.close()
+
+
+async def test_gateways_share_connections_evenly(make_gateways: Callable[..., Gateways]) -> None:
+    """Where the clients of one have left, it gets the next ones."""
+    gateways = make_gateways(3)
+    assert all(9 <= n <= 11 for n in await gateways.connect(30))
+    for connection in gateways.connections[0]:
+        connection.close()
+    await asyncio.sleep(0)
+    first, *others = await gateways.connect(8)
+    assert first >= 7 and sum(others) <= 1
+
+
+async def test_a_gateway_that_hangs_keeps_no_client_waiting(make_gateways: Callable[..., Gateways]) -> None:
+    """It is counted as one that accepts, and has fewer connections than the others."""
+    first, hanging, third = await make_gateways(3, [1]).connect(20)
+    assert not hanging and min(first, third) >= 9
+
+
+async def test_nobody_gives_way_to_a_gateway_that_does_not_accept(make_gateways: Callable[..., Gateways]) -> None:
+    """Such as one that has died."""
+    gateways = make_gateways(2)
+    await gateways.connect(4)
+    gateways.counts[1] = 0
+    assert AdmissionCounter(gateways.counts, 0).surplus("connections") == 0
