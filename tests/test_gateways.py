@@ -29,11 +29,14 @@ async def patience() -> AsyncIterator[None]:
 
 
 async def one_at_each(supervisor: Supervisor, stack: AsyncExitStack) -> list[tutti.Session]:
-    """Open sessions until both gateways have one. Returns one session of each."""
+    """Open a session at each of both gateways. While one is started again, the other serves all."""
     sessions: dict[str, tutti.Session] = {}
     while len(sessions) < 2:
-        session = await stack.enter_async_context(supervisor.connect())
-        sessions[supervisor.gateway_of(session)] = session
+        async with AsyncExitStack() as opened:
+            session = await opened.enter_async_context(supervisor.connect())
+            if (name := supervisor.gateway_of(session)) not in sessions:
+                sessions[name] = session
+                stack.push_async_exit(opened.pop_all())
     return [sessions[name] for name in sorted(sessions)]
 
 
