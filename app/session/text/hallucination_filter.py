@@ -6,6 +6,7 @@ audio.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from unicodedata import east_asian_width
 
 from tutti_server.app.session.speech.coverage import count_letters
 from tutti_server.app.session.text.stock_phrases import is_stock_phrase
@@ -56,7 +57,10 @@ class HallucinationFilter:
     up to `speech_threshold`. Not for a stock phrase.
     """
     short_text_letters: int = 12
-    """Letters and digits: "Good morning." has 11. The mean over one or two words varies more."""
+    """Letters and digits: "Good morning." has 11. The mean over one or two words varies more.
+
+    A letter of Japanese, Chinese or Korean counts as two: it stands for a syllable or a word.
+    """
     after_refused_logprob_threshold: float = -0.5
     """A mean log-probability per word. Text below it is not trusted after a segment of its window that was refused."""
     first_word_logprob_threshold: float = -2.0
@@ -106,7 +110,7 @@ class HallucinationFilter:
     def _needed_logprob(self, text: str, no_speech_prob: float) -> float:
         if no_speech_prob <= self.speech_threshold:
             is_certain = no_speech_prob <= self.certain_speech_threshold
-            is_short = count_letters(text) <= self.short_text_letters
+            is_short = count_letters(text) + sum(map(_is_wide, text)) <= self.short_text_letters
             return self.lenient_logprob_threshold if is_certain or is_short else self.text_logprob_threshold
         share = min((no_speech_prob - self.speech_threshold) / (self.no_speech_threshold - self.speech_threshold), 1.0)
         return self.text_logprob_threshold + share * (self.silent_logprob_threshold - self.text_logprob_threshold)
@@ -140,3 +144,7 @@ class HallucinationFilter:
 def has_words(text: str) -> bool:
     """Whether a text has a letter or a digit."""
     return any(map(str.isalnum, text))
+
+
+def _is_wide(letter: str) -> bool:
+    return letter.isalnum() and east_asian_width(letter) == "W"

@@ -478,6 +478,8 @@ def test_every_window_carries_the_last_hypothesis_as_prefix_and_draft() -> None:
         (" I'm going to cut it into small pieces.", 0.2, -1.4, False),
         (" I'm going to cut it into small pieces.", 0.2, -1.2, True),
         (" I'm going to cut the onion into small pieces.", 0.095, -1.62, False),
+        (" スライスを入れます。", 0.16, -1.68, False),
+        (" ありがとう。", 0.16, -1.68, True),
         (" Dat is plezierlijk, ze zien er bijna ouders.", 0.05, -1.9, True),
         (" Dat is plezierlijk, ze zien er bijna ouders.", 0.05, -2.1, False),
         (" Thank you very much for watching.", 0.05, -1.4, False),
