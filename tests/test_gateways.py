@@ -59,7 +59,7 @@ async def test_each_gateway_gives_the_same_text_and_the_metrics_of_the_whole_ser
         n_open = {each.value("tutti_sessions_open") for each in during}
         assert len(n_open) == 1 and n_open.pop() >= 2
         grown = during[0] - before
-        assert grown.value("tutti_sessions_total") == during[0].value("tutti_sessions_open")
+        assert grown.value("tutti_sessions_total") >= during[0].value("tutti_sessions_open")
         for session in sessions:
             await session.send(read("train").tobytes())
             await session.stop()
