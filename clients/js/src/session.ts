@@ -60,15 +60,11 @@ function needsParts({ translate, turns, words }: StartOptions): boolean {
   return Boolean(translate || turns || words);
 }
 
-async function loadParts({ translate = [], turns, words }: StartOptions): Promise<Parts> {
-  const { EagerEnds, PendingTranslations, UtteranceWords } = await import("./optional.js").catch((error: unknown) => {
+async function loadParts(start: StartOptions): Promise<Parts> {
+  const { partsFor } = await import("./optional.js").catch((error: unknown) => {
     throw new ConnectError("connect_failed", "cannot load optional.js of this package", undefined, error);
   });
-  return {
-    ...(translate.length > 0 ? { translations: new PendingTranslations(translate) } : {}),
-    ...(turns ? { eagerEnds: new EagerEnds() } : {}),
-    ...(words ? { makeWords: () => new UtteranceWords() } : {}),
-  };
+  return partsFor(start);
 }
 
 /** While it flushes, a session waits for the last audio of its source. */

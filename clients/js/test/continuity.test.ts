@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { align } from "../src/align.js";
 import { Continuity } from "../src/continuity.js";
-import { EagerEnds, PendingTranslations, UtteranceWords } from "../src/optional.js";
+import { partsFor } from "../src/optional.js";
 import { parseEvent } from "../src/index.js";
 import { readShared } from "./server_messages.js";
 
@@ -24,11 +24,7 @@ const CASES = readShared<Case[]>("wire/resume.json");
 
 describe("the events of several connections become one stream", () => {
   test.each(CASES.map((each) => [each.name, each] as const))("%s", (_, { from_s, translate, channel_names, connections }) => {
-    const parts = {
-      ...(translate === undefined ? {} : { translations: new PendingTranslations(translate) }),
-      eagerEnds: new EagerEnds(),
-      makeWords: () => new UtteranceWords(),
-    };
+    const parts = partsFor({ ...(translate === undefined ? {} : { translate }), turns: true, words: true });
     const continuity = new Continuity(from_s, Math.min(...from_s), parts, channel_names);
     connections.forEach(({ audio_from_s, lost_until_s, untranslated, events, delivered = events }, number) => {
       if (number > 0) {
