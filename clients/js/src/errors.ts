@@ -14,21 +14,25 @@
 
 /** The base of all errors of this package. */
 export class TuttiError extends Error {
+  /** That of the class, written out: in a minified bundle, the class itself has a name of one letter. */
+  override name = "TuttiError";
   /** For programs: it does not change between versions. `message` is for people, and may change. */
   readonly code: string;
 
   constructor(code: string, message: string, cause?: unknown) {
     super(message, cause === undefined ? undefined : { cause });
-    this.name = new.target.name;
     this.code = code;
   }
 }
 
 /** The application made a mistake: a wrong option, a call at the wrong moment, or a full send buffer. */
-export class UsageError extends TuttiError {}
+export class UsageError extends TuttiError {
+  override name = "UsageError";
+}
 
 /** No session was opened. */
 export class ConnectError extends TuttiError {
+  override name = "ConnectError";
   /** The WebSocket close code; undefined if the connection was not closed, but took too long. */
   readonly closeCode: number | undefined;
 
@@ -40,6 +44,8 @@ export class ConnectError extends TuttiError {
 
 /** The application's AbortSignal fired. */
 export class AbortedError extends TuttiError {
+  override name = "AbortedError";
+
   constructor(reason: unknown) {
     super("aborted", "aborted by the caller's signal", reason);
   }
@@ -47,6 +53,7 @@ export class AbortedError extends TuttiError {
 
 /** The server ended the session with a fatal error. */
 export class SessionError extends TuttiError {
+  override name = "SessionError";
   /** Audio before this time, in seconds, is final. A new session can continue here with `resume.from_s`. */
   readonly finalUntilS: number;
 
@@ -58,6 +65,7 @@ export class SessionError extends TuttiError {
 
 /** The server refused a file. `code` is the server's, such as `invalid_file` or `invalid_api_key`. */
 export class RequestError extends TuttiError {
+  override name = "RequestError";
   /** The status of the HTTP response. */
   readonly status: number;
 
@@ -69,6 +77,7 @@ export class RequestError extends TuttiError {
 
 /** The connection ended before the session did. */
 export class ConnectionLost extends TuttiError {
+  override name = "ConnectionLost";
   /** The WebSocket close code, 1006 if the connection broke without one. */
   readonly closeCode: number;
   /** Audio before this time, in seconds, is final. A new session can continue here with `resume.from_s`. */
@@ -83,6 +92,7 @@ export class ConnectionLost extends TuttiError {
 
 /** The server sent something that is not an event. `field` is the path of the wrong field. */
 export class ProtocolError extends TuttiError {
+  override name = "ProtocolError";
   readonly field: string;
   readonly expected: string;
   readonly got: unknown;
@@ -96,7 +106,9 @@ export class ProtocolError extends TuttiError {
 }
 
 /** The browser gives no audio. */
-export class MicrophoneError extends TuttiError {}
+export class MicrophoneError extends TuttiError {
+  override name = "MicrophoneError";
+}
 
 /** The longest value that an error message shows in full. */
 const SHOWN_CHARACTERS = 80;

@@ -141,6 +141,19 @@ def test_the_sizes_in_the_readme_are_measured(package: Path, tmp_path: Path) -> 
     run(tmp_path / "package", "node", "size.mjs", "--check")
 
 
+def test_errors_have_their_names_in_a_minified_bundle(project: Path) -> None:
+    """There, the classes themselves have names of one letter."""
+    (project / "page.js").write_text("""import * as tutti from "tutti-asr-client";
+        for (const [name, Class] of Object.entries(tutti)) {
+          if (Class.prototype instanceof Error) console.log(name, new Class("code", "message").name);
+        }""")
+    esbuild = str(CLIENT / "node_modules" / ".bin" / "esbuild")
+    run(project, esbuild, "page.js", "--bundle", "--minify", "--format=esm", "--platform=node", "--outfile=bundle.mjs")
+    names = [line.split() for line in run(project, "node", "bundle.mjs").splitlines()]
+    assert len(names) == 9
+    assert all(own == exported for exported, own in names), names
+
+
 @pytest.mark.nightly
 def test_react_native_gets_no_browser_code(project: Path) -> None:
     """Its engine, Hermes, does not know `import.meta`, and its bundler takes whole modules."""
