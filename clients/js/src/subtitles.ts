@@ -7,28 +7,39 @@
 
 import type { SegmentEvent } from "./events.js";
 
-/** What a cue needs of a segment. */
-export type Subtitle = Pick<SegmentEvent, "start_s" | "end_s" | "text">;
+/** What a cue needs of a segment. Who speaks it, if that is known, stands before the text, in WebVTT as a voice. */
+export interface Subtitle extends Pick<SegmentEvent, "start_s" | "end_s" | "text"> {
+  readonly speaker?: string | null | undefined;
+}
 
 /** The segments as SubRip. */
 export function toSrt(segments: Iterable<Subtitle>): string {
   // SubRip has no way to escape an arrow.
-  return cues(segments, ",")
-    .map(([times, text], index) => `${index + 1}\n${times}\n${text.replace(/-{2,}>/g, "->")}\n\n`)
+  return cues(segments, ",", (speaker) => `${speaker}: `)
+    .map(([times, voice, text], index) => `${index + 1}\n${times}\n${(voice + text).replace(/-{2,}>/g, "->")}\n\n`)
     .join("");
 }
 
 /** The segments as WebVTT. */
 export function toVtt(segments: Iterable<Subtitle>): string {
-  return ["WEBVTT\n\n", ...cues(segments, ".").map(([times, text]) => `${times}\n${escaped(text)}\n\n`)].join("");
+  const made = cues(segments, ".", (speaker) => `<v ${escaped(speaker)}>`);
+  return ["WEBVTT\n\n", ...made.map(([times, voice, text]) => `${times}\n${voice}${escaped(text)}\n\n`)].join("");
 }
 
-/** The line with the times and the line with the text of each cue, in the order of time. None is empty or of no length. */
-function cues(segments: Iterable<Subtitle>, point: string): [times: string, text: string][] {
+/** The line with the times, the voice and the text of each cue, in the order of time. None is empty or of no length. */
+function cues(
+  segments: Iterable<Subtitle>,
+  point: string,
+  voiceOf: (speaker: string) => string,
+): [times: string, voice: string, text: string][] {
   return [...segments]
     .sort((a, b) => a.start_s - b.start_s)
-    .map(({ start_s, end_s, text }): [string, string] => [times(start_s, end_s, point), oneLine(text)])
-    .filter(([, text]) => text !== "");
+    .map(({ start_s, end_s, text, speaker }): [string, string, string] => [
+      times(start_s, end_s, point),
+      speaker ? voiceOf(oneLine(speaker)) : "",
+      oneLine(text),
+    ])
+    .filter(([, , text]) => text !== "");
 }
 
 /** The line with the times of a cue. None is of no length. */

@@ -19,3 +19,17 @@ test("WebVTT is escaped", () => {
       "01:02:05.000 --> 01:02:05.001\nLater ---&gt; &lt;b&gt;&amp;\n\n",
   );
 });
+
+test("speakers are named as in the server's subtitles: before the text, or as a voice", () => {
+  const segments = [
+    { start_s: 0, end_s: 1, text: " Good morning.", speaker: "A & B\n-->" },
+    { start_s: 1, end_s: 2, text: " Hello.", speaker: undefined },
+  ];
+  expect(toSrt(segments)).toBe(
+    "1\n00:00:00,000 --> 00:00:01,000\nA & B ->: Good morning.\n\n2\n00:00:01,000 --> 00:00:02,000\nHello.\n\n",
+  );
+  expect(toVtt(segments)).toBe(
+    "WEBVTT\n\n00:00:00.000 --> 00:00:01.000\n<v A &amp; B --&gt;>Good morning.\n\n" +
+      "00:00:01.000 --> 00:00:02.000\nHello.\n\n",
+  );
+});

@@ -1,7 +1,8 @@
 """Final segments as subtitles, in the formats SRT and WebVTT.
 
-This module does no I/O. Every segment with text becomes one cue; the server's own subtitles (`tutti transcribe --format
-srt`) cut long segments too. Source of the syntax: W3C, "WebVTT: The Web Video Text Tracks Format".
+This module does no I/O. Every segment with text becomes one cue, with its speaker if that is known: before the text, or
+in WebVTT as a voice. The server's own subtitles (`tutti transcribe --format srt`) cut long segments too. Source of the
+syntax: W3C, "WebVTT: The Web Video Text Tracks Format".
 """
 
 from __future__ import annotations
@@ -15,27 +16,36 @@ from tutti.messages import Segment
 
 def to_srt(segments: Iterable[Segment]) -> str:
     """The segments as SubRip."""
-    # SubRip has no way to escape an arrow.
-    return "".join(
-        f"{number}\n{_clock(start_ms, ',')} --> {_clock(end_ms, ',')}\n{re.sub('-{2,}>', '->', text)}\n\n"
-        for number, (start_ms, end_ms, text) in enumerate(_cues(segments), 1)
-    )
+    made: list[str] = []
+    for number, (start_ms, end_ms, speaker, text) in enumerate(_cues(segments), 1):
+        said = f"{speaker}: {text}" if speaker else text
+        # SubRip has no way to escape an arrow.
+        said = re.sub("-{2,}>", "->", said)
+        made.append(f"{number}\n{_clock(start_ms, ',')} --> {_clock(end_ms, ',')}\n{said}\n\n")
+    return "".join(made)
 
 
 def to_vtt(segments: Iterable[Segment]) -> str:
     """The segments as WebVTT."""
-    return "WEBVTT\n\n" + "".join(
-        f"{_clock(start_ms, '.')} --> {_clock(end_ms, '.')}\n{html.escape(text, quote=False)}\n\n"
-        for start_ms, end_ms, text in _cues(segments)
-    )
+    made = ["WEBVTT\n\n"]
+    for start_ms, end_ms, speaker, text in _cues(segments):
+        said = html.escape(text, quote=False)
+        if speaker:
+            said = f"<v {html.escape(speaker, quote=False)}>{said}"
+        made.append(f"{_clock(start_ms, '.')} --> {_clock(end_ms, '.')}\n{said}\n\n")
+    return "".join(made)
 
 
-def _cues(segments: Iterable[Segment]) -> Iterator[tuple[int, int, str]]:
-    """Start and end in milliseconds, and the text on one line: in order of time, none empty, none of no length."""
+def _cues(segments: Iterable[Segment]) -> Iterator[tuple[int, int, str, str]]:
+    """Start and end in milliseconds, speaker, and text on one line: in order of time, none empty, none of no length."""
     for segment in sorted(segments, key=lambda segment: (segment.start_s, segment.channel)):
-        if text := " ".join(segment.text.split()):
+        if text := _one_line(segment.text):
             start_ms = round(segment.start_s * 1000)
-            yield start_ms, max(round(segment.end_s * 1000), start_ms + 1), text
+            yield start_ms, max(round(segment.end_s * 1000), start_ms + 1), _one_line(segment.speaker or ""), text
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _clock(time_ms: int, point: str) -> str:
