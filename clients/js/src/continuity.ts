@@ -173,9 +173,7 @@ export class Continuity {
   }
 
   #begin(event: SpeechStartedEvent): ServerEvent[] {
-    const earlier = this.#open.filter(
-      ({ isWaiting, channel, atS }) => isWaiting && channel === event.channel && atS <= event.at_s + SAME_START_S,
-    );
+    const earlier = this.#waiting(event).filter(({ atS }) => atS <= event.at_s + SAME_START_S);
     const [first] = earlier;
     if (first === undefined) {
       return [{ ...event, utterance: this.#announce(event, event.at_s).number }];
@@ -187,6 +185,11 @@ export class Continuity {
     counterpart.isWaiting = false;
     const skipped = earlier.slice(0, earlier.indexOf(counterpart));
     return skipped.flatMap((utterance) => this.#close(utterance, event.at_s));
+  }
+
+  /** The open utterances of a channel that wait for their counterparts. */
+  #waiting({ channel }: { channel: number }): OpenUtterance[] {
+    return this.#open.filter((each) => each.isWaiting && each.channel === channel);
   }
 
   #announce({ utterance, channel }: { utterance: number; channel: number }, atS: number): OpenUtterance {
@@ -235,9 +238,7 @@ export class Continuity {
       (timeS, index) => (timeS === resumeFromS[index] ? known : this.#detectorFromS)[index] ?? null,
     );
     const untilS = timeOf(resumeFromS, event.channel);
-    const passed = this.#open.filter(
-      ({ isWaiting, channel, atS }) => isWaiting && channel === event.channel && atS + SAME_START_S < untilS,
-    );
+    const passed = this.#waiting(event).filter(({ atS }) => atS + SAME_START_S < untilS);
     const closed = passed.flatMap((each) => this.#close(each, untilS));
     this.#resumeFromS = resumeFromS;
     this.#detectorFromS = detectorFromS;

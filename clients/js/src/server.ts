@@ -87,8 +87,8 @@ function subprotocols(apiKey: string | undefined): string[] {
     return [SUBPROTOCOL];
   }
   // The characters of an HTTP token. The error message does not contain the key.
-  if (!/^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/.test(apiKey)) {
-    throw new UsageError("bad_api_key", "apiKey: expected letters, digits and any of !#$%&'*+-.^_`|~");
+  if (!/^[\da-z!#$%&'*+.^_`|~-]+$/i.test(apiKey)) {
+    throw new UsageError("bad_api_key", "apiKey: expected letters, digits and any of !#$%&'*+.^_`|~-");
   }
   return [SUBPROTOCOL, KEY_SUBPROTOCOL_PREFIX + apiKey];
 }

@@ -48,7 +48,7 @@ export async function connect(url: Address, options: ConnectOptions = {}): Promi
   const server = serverOf(url, options);
   checkOptions(options);
   const { signal, start = {} } = options;
-  const parts = needsParts(start) ? await loadParts(start) : {};
+  const parts = start.translate || start.turns || start.words ? await loadParts(start) : {};
   // A signal that has fired, perhaps while the parts were loaded, tells its listeners nothing more.
   throwIfAborted(signal);
   const session = new Session(server, options, parts);
@@ -56,13 +56,9 @@ export async function connect(url: Address, options: ConnectOptions = {}): Promi
   return session;
 }
 
-function needsParts({ translate, turns, words }: StartOptions): boolean {
-  return Boolean(translate || turns || words);
-}
-
 async function loadParts(start: StartOptions): Promise<Parts> {
   const { partsFor } = await import("./optional.js").catch((error: unknown) => {
-    throw new ConnectError("connect_failed", "cannot load optional.js of this package", undefined, error);
+    throw new ConnectError("connect_failed", "cannot load optional.js", undefined, error);
   });
   return partsFor(start);
 }
