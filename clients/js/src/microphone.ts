@@ -105,7 +105,17 @@ interface Graph {
 async function buildGraph(workletUrl?: string | URL, sampleRate?: number, signal?: AbortSignal): Promise<Graph> {
   const context = openContext(sampleRate);
   try {
-    const loaded = context.audioWorklet.addModule(workletUrl ?? new URL("./worklet.js", import.meta.url));
+    const address = workletUrl ?? new URL("./worklet.js", import.meta.url);
+    const loaded = context.audioWorklet.addModule(address).catch((error: unknown) => {
+      // An address of data has the module in itself: only a policy stops it. Chromium would tell all of it.
+      throw /^data:/i.test(String(address))
+        ? new MicrophoneError(
+            "microphone_failed",
+            "the Content-Security-Policy blocks the worklet; allow data: in script-src, or pass workletUrl",
+            error,
+          )
+        : error;
+    });
     await within(loaded, signal, START_TIMEOUT_MS);
     if (sampleRate === undefined) {
       await within(context.resume(), signal, START_TIMEOUT_MS);
@@ -374,7 +384,7 @@ const BLOCKED = [
 const SENTENCES: Record<string, readonly [code: string, message: string]> = {
   NotAllowedError: BLOCKED,
   SecurityError: BLOCKED,
-  NotFoundError: ["no_microphone", "no microphone was found; plug one in and try again"],
+  NotFoundError: ["no_microphone", "no microphone was found; plug one in"],
   OverconstrainedError: ["no_microphone", "no microphone fits the constraints"],
   NotReadableError: ["microphone_busy", "the microphone cannot be read; another program may be using it"],
 };
@@ -383,7 +393,9 @@ function microphoneError(error: unknown): TuttiError {
   if (error instanceof TuttiError) {
     return error;
   }
-  const name = error instanceof Error ? error.name : "";
-  const [code, message] = SENTENCES[name] ?? ["microphone_failed", `the microphone cannot be used: ${String(error)}`];
+  const [code, message] = SENTENCES[(error as Error | undefined)?.name ?? ""] ?? [
+    "microphone_failed",
+    `the microphone cannot be used: ${String(error)}`,
+  ];
   return new MicrophoneError(code, message, error);
 }

@@ -435,3 +435,15 @@ test("a worklet that cannot be loaded releases the microphone", async () => {
   await expect(openMicrophone()).rejects.toMatchObject({ code: "microphone_failed" });
   expect([track.isStopped, FakeContext.made[0]?.isClosed]).toEqual([true, true]);
 });
+
+test("a policy that forbids the worklet as a data: address is told, without the address", async () => {
+  const workletUrl = `data:text/javascript;base64,${"QUJD".repeat(250)}`;
+  const cause = new DOMException(`Failed to load worklet module script: ${workletUrl}`, "AbortError");
+  useWorklet(vi.fn().mockRejectedValue(cause));
+  await expect(openMicrophone({ workletUrl })).rejects.toMatchObject({
+    name: "MicrophoneError",
+    code: "microphone_failed",
+    message: "the Content-Security-Policy blocks the worklet; allow data: in script-src, or pass workletUrl",
+    cause,
+  });
+});
