@@ -1,5 +1,7 @@
 /** Base64, where the environment may have no `atob` and no `Buffer`. */
 
+import type { Bytes } from "./form.js";
+
 const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const VALUES = new Map([...ALPHABET].map((character, value) => [character, value]));
 
@@ -8,7 +10,7 @@ const VALUES = new Map([...ALPHABET].map((character, value) => [character, value
  *
  * @throws TypeError if there is another character.
  */
-export function base64Bytes(text: string): Uint8Array<ArrayBuffer> {
+export function base64Bytes(text: string): Bytes {
   const bytes = new Uint8Array(Math.floor((text.length * 3) / 4));
   let nBytes = 0;
   let bits = 0;

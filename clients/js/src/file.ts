@@ -8,7 +8,7 @@ import { CLOSE_ABNORMAL } from "./connection.js";
 import { ConnectError, ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
 import { isRecord, parseEvent, parseJson } from "./events.js";
 import type { SegmentEvent, StartOptions, StoppedEvent, UtteranceEvent, WarningEvent } from "./events.js";
-import { type BlobLike, type Form, formOf } from "./form.js";
+import { type BlobLike, type Bytes, type Form, formOf } from "./form.js";
 import { type Answer, upload } from "./http.js";
 import type { ApiKey } from "./options.js";
 import { type Address, askForKey, httpUrl, streamUrl } from "./server.js";
@@ -19,7 +19,12 @@ const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/tr
 const TIMEOUT_MS = 60_000;
 
 /** The bytes of an encoded file, or in Node the path of one. */
-export type FileSource = BlobLike | ArrayBuffer | ArrayBufferView<ArrayBuffer> | string | { readonly href: string };
+export type FileSource =
+  | BlobLike
+  | ArrayBuffer
+  | (ArrayBufferView & Pick<Bytes, "buffer">)
+  | string
+  | { readonly href: string };
 
 /** The events of a file, as in a live session. All have channel 0, but with `channel_names` that of their speaker. */
 export type FileEvent = SegmentEvent | UtteranceEvent | WarningEvent | StoppedEvent;

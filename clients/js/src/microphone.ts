@@ -179,7 +179,8 @@ export class Microphone implements AudioSource {
    * `state` changes. `onLost` is called once if the user withdraws the permission: the microphone has stopped then.
    */
   start(
-    onChunk: (samples: Int16Array<ArrayBuffer>) => void,
+    // Memory that is not shared, in words that TypeScript before 5.7 knows too.
+    onChunk: (samples: ReturnType<typeof Int16Array.of>) => void,
     onLost?: (error: TuttiError) => void,
     onState?: (state: AudioState) => void,
   ): void {

@@ -262,6 +262,15 @@ def test_react_knows_the_element(project: Path, types: str, jsx: str) -> None:
     run(project, str(CLIENT / "node_modules" / ".bin" / "tsc"), "-p", ".")
 
 
+def test_the_types_are_for_typescript_before_5_7_too(package: Path) -> None:
+    """Its typed arrays have no parameter: a project that checks declarations could not use the package."""
+    with tarfile.open(package) as archive:
+        for member in archive:
+            file = archive.extractfile(member)
+            if member.name.endswith(".d.ts") and file is not None:
+                assert re.findall(r"\w+(?:Array|View)<\w*Buffer\w*>", file.read().decode()) == [], member.name
+
+
 @pytest.mark.nightly
 def test_a_program_for_node_needs_no_types_of_the_dom(project: Path) -> None:
     """It compiles with those of Node.js alone, also where TypeScript checks the declarations of packages."""
