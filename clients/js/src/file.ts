@@ -291,7 +291,9 @@ class FileAnswer {
       id: 0, confidence: 0, language: null, ...message,
       type: "segment", channel, start_s: start, end_s: end, words: timed(message["words"]),
     }) as SegmentEvent;
-    this.finalUntilS = Math.max(this.finalUntilS, segment.end_s);
+    // Segments come in the order in which they begin. On another channel, the next one may begin during this one.
+    const finalUntilS = this.#options.channel_names?.length ? segment.start_s : segment.end_s;
+    this.finalUntilS = Math.max(this.finalUntilS, finalUntilS);
     const before = this.#open;
     this.#open = {
       type: "utterance",

@@ -192,6 +192,15 @@ test("gives each of two speakers at once the times of its own", async () => {
   expect(utterances).toMatchObject([{ start_s: 1, end_s: 10 }, { start_s: 2, end_s: 3 }]);
 });
 
+test("no audio after the beginning of the newest stretch is final: text of another channel may follow", async () => {
+  const { utterance: _, ...spoken } = { ...HELLO, speaker: "agent", words: [], start: 1, end: 10 };
+  answer = stream(spoken, { ...spoken, speaker: "caller", start: 2, end: 3 });
+  const events = transcribeFile(url, bytes, { channel_names: ["agent", "caller"] });
+  await events.next();
+  expect((await events.next()).value).toMatchObject({ type: "utterance", final_until_s: 1, resume_from_s: [1] });
+  await expect(collect(events)).rejects.toMatchObject({ code: "connection_lost", finalUntilS: 2 });
+});
+
 test.each([
   [{ speakers: {}, task: "translate" }, /task: expected transcribe where speakers/],
   [{ speakers: {}, channel_names: ["a", "b"] }, /speakers: expected no value beside channel_names/],

@@ -159,6 +159,7 @@ test("a time for each channel is sent once the server has named them", async () 
   await reconnect();
   expect(socket().sentText[0]).toMatchObject({ resume: { from_s: 0 } });
   socket().deliver({ ...ended(0, 0, "", 1), resume_from_s: [1, 1.5] });
+  expect([session.resumeFromS, session.finalUntilS]).toEqual([[1, 1.5], 1]);
   lose();
   await reconnect();
   expect(socket().sentText[0]).toMatchObject({ resume: { from_s: [1, 1.5], audio_from_s: 0 } });

@@ -298,7 +298,9 @@ class _Answer:
         ended = self._end_utterance() if self._utterance and self._utterance.utterance != number else []
         event = parse_event({"type": "segment", **_to_native(message)})
         assert isinstance(event, Segment)
-        self.final_until_s = max(self.final_until_s, event.end_s)
+        # Segments come in the order in which they begin. On another channel, the next one may begin during this one.
+        final_until_s = event.start_s if self._options.get("channel_names") else event.end_s
+        self.final_until_s = max(self.final_until_s, final_until_s)
         open_utterance = self._utterance or Utterance(
             utterance=event.utterance,
             channel=event.channel,

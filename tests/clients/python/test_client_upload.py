@@ -195,6 +195,23 @@ async def test_speech_without_text_belongs_to_its_utterance(wav: Path) -> None:
     assert [type(event).__name__ for event in events] == ["Segment", "Utterance", "Segment", "Utterance", "Stopped"]
 
 
+async def test_text_of_another_channel_may_begin_during_a_segment(wav: Path) -> None:
+    """Segments come in the order in which they begin: no audio after the beginning of the newest one is final."""
+    answer = sse(
+        SEGMENT | {"start": 1.0, "end": 10.0, "speaker": "agent"},
+        SEGMENT | {"start": 2.0, "end": 3.0, "speaker": "caller"},
+    )
+    async with serve_answer(answer) as server:
+        events = tutti.transcribe_file(server.url, wav, channel_names=["agent", "caller"])
+        assert isinstance(await anext(events), tutti.Segment)
+        utterance = await anext(events)
+        assert isinstance(utterance, tutti.Utterance) and utterance.final_until_s == 1.0
+        with pytest.raises(tutti.ConnectionLost) as caught:
+            assert isinstance(await anext(events), tutti.Segment)
+            await anext(events)
+    assert caught.value.final_until_s == 2.0
+
+
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
 async def test_a_text_may_have_line_breaks_of_unicode(wav: Path, line_end: bytes) -> None:
     """JSON has them as they are. A line of the answer ends where a stream of events says."""
