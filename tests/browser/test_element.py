@@ -272,7 +272,7 @@ async def test_mistakes_are_explained(page: Page) -> None:
     assert "event: expected an object" in await page.evaluate(said % "'hello'")
     await page.evaluate("globalThis.warnings = []; console.warn = (text) => warnings.push(text)")
     await set_attributes(page, lines="two", show="all")
-    assert 'lines: expected a positive number, got "two"' in (await page.evaluate("warnings.join()"))
+    assert 'lines: expected a positive whole number, got "two"' in (await page.evaluate("warnings.join()"))
     assert "expected original, translation or both" in (await page.evaluate("warnings.join()"))
     await set_attributes(page, size="40")
     await apply(page, *final("Hello."))
@@ -282,6 +282,30 @@ async def test_mistakes_are_explained(page: Page) -> None:
     await set_attributes(page, room="choir")
     assert "without the attribute room" in await page.evaluate("captions.start().catch((error) => error.message)")
     await wait_inside(page, "captions.state === 'live'")
+
+
+async def test_a_wrong_value_is_as_good_as_none(page: Page) -> None:
+    """All text is shown where `lines` is no number, and stays where `clear-after` is no time. The console says why."""
+    await page.evaluate("globalThis.warnings = []; console.warn = (text) => warnings.push(text)")
+    await apply(page, *[event for n in range(60) for event in final(f"Line {n}.", n)])
+    await page.drawn()
+    scroller = f"{INSIDE}.querySelector('.scroller')"
+    heights = f"[{scroller}.clientHeight, {scroller}.scrollHeight]"
+    seen, said = await page.evaluate(heights), []
+    wrong = {"lines": ["two", "2.5", "0", ""], "clear-after": ["Infinity"], "size": ["1e999"], "theme": ["blue"]}
+    for name, values in wrong.items():
+        for value in values:
+            await page.evaluate(f"warnings.length = 0; captions.setAttribute('{name}', '{value}')")
+            await page.drawn()
+            assert await page.evaluate(heights) == seen
+            said += await page.evaluate("warnings")
+        await page.evaluate(f"captions.removeAttribute('{name}')")
+    assert [each.split(": ")[1] for each in said] == [name for name, values in wrong.items() for _ in values]
+    assert 'lines: expected a positive whole number, got "2.5"' in " ".join(said)
+    # As long as a timer can be, and no longer.
+    await page.evaluate("captions.setAttribute('clear-after', '3000000')")
+    await page.evaluate("new Promise((resolve) => setTimeout(resolve, 20))")
+    assert not await page.evaluate(f"{scroller}.classList.contains('silent')")
 
 
 async def record_events(page: Page) -> None:

@@ -3,6 +3,7 @@
  * readers: each final text once.
  */
 
+import { LONGEST_MS } from "../clock.js";
 import { LineList, OVERDUE_LINES } from "./line_list.js";
 import { labelOf, type LineOptions, newElement, setLanguage } from "./line_view.js";
 import { adoptStyle } from "./style.js";
@@ -145,7 +146,7 @@ export class CaptionsView {
     this.#list.scroller.classList.remove("silent");
     if (this.#options.clearAfterS !== undefined) {
       const hide = () => this.#list.scroller.classList.add("silent");
-      this.#silence = setTimeout(hide, this.#options.clearAfterS * 1000);
+      this.#silence = setTimeout(hide, Math.min(this.#options.clearAfterS * 1000, LONGEST_MS));
     }
   }
 }

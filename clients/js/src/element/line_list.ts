@@ -70,6 +70,8 @@ export class LineList {
     setAttributes(scroller, { tabindex: "0", role: "region", "aria-label": "Captions" }, isScrolling);
     // The first row may begin in the middle of a sentence. Screen readers get the text from the live region.
     setAttributes(scroller, { "aria-hidden": "true" }, !isScrolling);
+    // The attribute may be there with a value that is no number of rows.
+    scroller.classList.toggle("rows", !isScrolling);
     scroller.style.setProperty("--_lines", String(rows ?? 0));
     this.#showNewest();
   }

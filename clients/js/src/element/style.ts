@@ -32,12 +32,13 @@ const STYLE = `
 .cut::after { content: " …"; }
 .original + .translation { font-style: italic; }
 :host([lines]) { flex: none; max-height: none; }
-:host([lines]) .scroller {
-  display: flex; flex: none; flex-direction: column; justify-content: flex-end; overflow: hidden;
+:host([lines]) .scroller { max-height: 24em; }
+:host([lines]) .rows {
+  display: flex; flex: none; flex-direction: column; justify-content: flex-end; overflow: hidden; max-height: none;
   height: calc(var(--_lines) * var(--tutti-line-height, 1.4) * 1em);
 }
-:host([lines]) .content { flex: none; }
-:host([lines]) .line { margin: 0; }
+.rows .content { flex: none; }
+.rows .line { margin: 0; }
 .silent { visibility: hidden; }
 .latest {
   position: absolute; inset-block-end: .6em; inset-inline: 0; margin: auto; width: fit-content; min-height: 2.75rem;

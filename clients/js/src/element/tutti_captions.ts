@@ -55,13 +55,14 @@ const TEXTS: CaptionsTexts = {
 const PLACES = ["server", "room"];
 /** Changes of these attributes show the lines anew. */
 const LOOKS = ["lines", "size", "language", "show", "labels", "times", "clear-after"];
+const THEMES = ["light", "dark", "contrast"];
 
 // Where pages are rendered on a server, the class can be imported, and is not used.
 const Base = (globalThis.HTMLElement ?? class {}) as typeof HTMLElement;
 
 /** The element. docs/captions_element.md lists its attributes, events, parts and custom properties. */
 export class TuttiCaptions extends Base {
-  static readonly observedAttributes: readonly string[] = [...PLACES, ...LOOKS];
+  static readonly observedAttributes: readonly string[] = [...PLACES, ...LOOKS, "theme"];
 
   /** The key or client secret for sessions of the microphone, or a function that is asked for one before each connection. */
   declare apiKey: ApiKey | undefined;
@@ -182,6 +183,11 @@ export class TuttiCaptions extends Base {
     }
     if (LOOKS.includes(name)) {
       this.#view.render(this.#options);
+    } else if (name === "theme") {
+      // The style has them. With another one, the element has the colours of the page.
+      if (after !== null && !THEMES.includes(after)) {
+        this.#warn(name, "light, dark or contrast", after);
+      }
     } else {
       this.#leaveRoom();
       this.#plan();
@@ -350,13 +356,13 @@ export class TuttiCaptions extends Base {
 
   /** `speakers` without a number leaves the number to the server. */
   get #mostSpeakers(): { readonly max?: number } {
-    const max = this.getAttribute("speakers") === "" ? undefined : this.#positive("speakers");
+    const max = this.getAttribute("speakers") === "" ? undefined : this.#positive("speakers", true);
     return max === undefined ? {} : { max };
   }
 
   get #options(): ViewOptions {
     return {
-      rows: this.#positive("lines"),
+      rows: this.#positive("lines", true),
       sizePx: this.#positive("size"),
       clearAfterS: this.#positive("clear-after"),
       language: this.getAttribute("language") || undefined,
@@ -377,13 +383,17 @@ export class TuttiCaptions extends Base {
     return value;
   }
 
-  /** An attribute that is a positive number; undefined if it is not there. */
-  #positive(name: string): number | undefined {
+  /** An attribute that is a positive number; undefined if it is not there, or is something else. */
+  #positive(name: string, isWhole = false): number | undefined {
     const value = this.getAttribute(name);
-    if (value === null || Number(value) > 0) {
-      return value === null ? undefined : Number(value);
+    if (value === null) {
+      return undefined;
     }
-    this.#warn(name, "a positive number", value);
+    const number = Number(value);
+    if (number > 0 && (isWhole ? Number.isInteger(number) : Number.isFinite(number))) {
+      return number;
+    }
+    this.#warn(name, isWhole ? "a positive whole number" : "a positive number", value);
     return undefined;
   }
 
