@@ -13,6 +13,8 @@ MediaError             audio in a file or container cannot be decoded
 RequestError           an HTTP request is refused
 """
 
+import errno
+
 CLOSE_DONE = 1000
 """The session ended as the client asked."""
 CLOSE_POLICY = 1008
@@ -34,6 +36,8 @@ IDLE = "idle"
 
 RETRY_AFTER_S = 5
 """How long a client that was refused for lack of room should wait before it tries again, in seconds."""
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The numbers of errors of the operating system which say that a file finds no room."""
 
 
 class _Nothing:

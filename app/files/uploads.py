@@ -16,7 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from tutti_server.app.errors import RETRY_AFTER_S, LimitExceeded, RequestError, shorten
+from tutti_server.app.errors import DISK_FULL, RETRY_AFTER_S, LimitExceeded, RequestError, shorten
 from tutti_server.app.numbers import read_integer
 from tutti_server.app.service.drain_limit import DrainLimit
 from tutti_server.app.service.settings import Settings
@@ -49,7 +49,7 @@ def refusing_without_resources() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno in DISK_FULL:
             message = "file: the server has no room for it on its disk; try again later"
             raise RequestError(507, message, "file", "disk_full") from error
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):

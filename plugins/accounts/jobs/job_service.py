@@ -25,7 +25,7 @@ from tutti_server.plugins.accounts.jobs.callbacks import CallbackSender
 from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
 from tutti_server.plugins.accounts.jobs.job_store import KeyReused
 from tutti_server.plugins.accounts.jobs.jobs import Jobs
-from tutti_server.plugins.accounts.jobs.spool import FolderUnknown, SpoolAway
+from tutti_server.plugins.accounts.jobs.spool import FolderUnknown, SpoolAway, SpoolFull
 from tutti_server.plugins.accounts.jobs.worker import JobWorker
 from tutti_server.plugins.accounts.keys import usage
 from tutti_server.plugins.accounts.keys.usage import Report
@@ -230,5 +230,6 @@ def _refusing_while_away() -> Iterator[None]:
     except (DatabaseAway, SpoolAway) as error:
         what = "database" if isinstance(error, DatabaseAway | FolderUnknown) else "store for the recordings"
         logger.warning("a request about jobs is refused: %s", error)
-        message = f"the {what} of jobs cannot be reached; try again in {RETRY_AFTER_S} s"
+        problem = "is full" if isinstance(error, SpoolFull) else "cannot be reached"
+        message = f"the {what} of jobs {problem}; try again in {RETRY_AFTER_S} s"
         raise RequestError(503, message, code="jobs_away") from error

@@ -11,13 +11,14 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
+from tutti_server.app.errors import DISK_FULL
 from tutti_server.app.jobs import Job, Request
 from tutti_server.plugins.accounts.database.daemon_threads import DaemonThreads
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, Seals
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.job_store import CountUsage
-from tutti_server.plugins.accounts.jobs.spool import PIECE_BYTES, AllAway, Spool, SpoolAway, try_out
+from tutti_server.plugins.accounts.jobs.spool import PIECE_BYTES, AllAway, Spool, SpoolAway, SpoolFull, try_out
 from tutti_server.plugins.accounts.settings import AccountSettings
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class Jobs:
 
         Raises:
             KeyReused: the other job had another recording or other options.
-            SpoolAway: the recording cannot be kept.
+            SpoolAway: the recording cannot be kept. `SpoolFull` says that there is no room for it.
         """
         id_ = str(uuid4())
         fingerprint = await asyncio.to_thread(_fingerprint, request, file)
@@ -239,7 +240,7 @@ class Jobs:
             # That a time limit ends is an `OSError`, too.
             self.spool_is_away = True
             what = f"no answer within {limit_s:g} s" if limit.expired() else f"{error}"
-            raise SpoolAway(what) from error
+            raise (SpoolFull if error.errno in DISK_FULL else SpoolAway)(what) from error
         finally:
             if not is_received:
                 done.add_done_callback(lambda each: each.cancelled() or each.exception() or discard(each.result()))

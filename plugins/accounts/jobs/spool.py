@@ -42,6 +42,10 @@ class AllAway(SpoolAway):
     """The store of all recordings is not there, which says nothing of one of them."""
 
 
+class SpoolFull(SpoolAway):
+    """The store of the recordings has no room."""
+
+
 class FolderUnknown(SpoolAway):
     """Raised while the service cannot know which folder has the recordings."""
 

@@ -1,6 +1,8 @@
 """Jobs over HTTP: sent in, asked for, cancelled and deleted, by their owners alone."""
 
 import asyncio
+import errno
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -155,6 +157,25 @@ async def test_a_job_sent_twice_with_one_idempotency_key_is_one(
     other = await submit(http, server, idempotency_key="a", language="en")
     assert other.status_code == 409 and other.json()["error"]["code"] == "idempotency_key_reused"
     assert len(recordings(tmp_path / "state" / "jobs")) == 1
+
+
+async def test_a_full_store_of_recordings_is_called_full(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What was written of the recording is gone, and the next one is taken in where there is room again."""
+    server = await serve_jobs(job_workers=0)
+
+    def find_no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfileobj", find_no_room)
+        answer = await submit(http, server)
+    assert answer.status_code == 503 and answer.headers["retry-after"]
+    message = "the store for the recordings of jobs is full; try again in 5 s"
+    assert (answer.json()["error"]["code"], answer.json()["error"]["message"]) == ("jobs_away", message)
+    assert recordings(tmp_path / "state" / "jobs") == []
+    assert (await submit(http, server)).status_code == 202
 
 
 async def test_jobs_are_measured_while_the_store_of_recordings_hangs(
