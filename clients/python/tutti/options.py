@@ -7,7 +7,7 @@ names and types from the classes below. An option that is left out has the defau
 from __future__ import annotations
 
 import ssl as tls
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -209,8 +209,8 @@ OnProgress: TypeAlias = Callable[[FileProgress], None]
 """Called whenever a part of a file was sent, or a part of its audio has its text."""
 
 
-def check_option_names(options: Mapping[str, object]) -> None:
-    """Check that every name is the name of an option.
+def check_option_names(function: str, options: Mapping[str, object], known: Set[str]) -> None:
+    """Check that every option that a function was given is a known one.
 
     Type checkers find a wrong name before the program runs; this finds it in programs that are not checked.
 
@@ -218,8 +218,8 @@ def check_option_names(options: Mapping[str, object]) -> None:
         TypeError: an option has a name that does not exist.
     """
     for name in options:
-        if name not in ConnectOptions.__optional_keys__:
-            raise TypeError(f"connect() got an unexpected keyword argument {name!r}")
+        if name not in known:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
 def resume_buffer_s(options: ConnectOptions) -> float:

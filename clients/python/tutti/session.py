@@ -253,7 +253,7 @@ def connect(url: str, **options: Unpack[ConnectOptions]) -> AbstractAsyncContext
         BadOption, Unreachable, Unauthorized, Overloaded, Refused, TimedOut: no session was opened.
         SessionError: the server refused an option (`bad_start`), or it has no room.
     """
-    check_option_names(options)
+    check_option_names("connect", options, ConnectOptions.__optional_keys__)
     return _open_session(url, options)
 
 
@@ -353,7 +353,7 @@ async def transcribe_file(
         OSError: the file cannot be read.
         TuttiError: any error that `connect` and the iteration over a `Session` raise.
     """
-    check_option_names(options)
+    check_option_names("transcribe_file", options, SessionOptions.__optional_keys__)
     if speed is None:
         # Here, as it needs an HTTP client, which takes a while to import and which live sessions do without.
         from tutti.upload import upload_file

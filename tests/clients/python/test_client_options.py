@@ -52,3 +52,12 @@ def test_an_unknown_option_is_refused_at_the_call() -> None:
     """Before anything is opened, with the message that Python has for keyword arguments."""
     with pytest.raises(TypeError, match=r"connect\(\) got an unexpected keyword argument 'langauge'"):
         tutti.connect("ws://127.0.0.1:1", langauge="en")  # type: ignore[call-arg]  # what the test is about
+
+
+@pytest.mark.parametrize("speed", [None, 1.0])
+@pytest.mark.parametrize("option", ["langauge", "sample_rate"])
+async def test_an_unknown_option_for_a_file_is_refused_by_name(option: str, speed: float | None) -> None:
+    """By the function that was called. The format of the audio is that of the file."""
+    options: Any = {option: 1}
+    with pytest.raises(TypeError, match=rf"transcribe_file\(\) got an unexpected keyword argument '{option}'"):
+        await anext(tutti.transcribe_file("http://127.0.0.1:1", "speech.wav", speed=speed, **options))
