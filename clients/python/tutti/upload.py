@@ -43,6 +43,13 @@ UPLOAD_PATHS: Mapping[str, str] = {
 """The path of the endpoint for each task."""
 IGNORED_HEADER = "x-tutti-ignored"
 """The header in which the server names the fields that had no effect."""
+_OPTION_OF_FIELD = {
+    "keywords": "hotwords",
+    "timestamp_granularities": "words",
+    "chunking_strategy[type]": "silence_ms",
+    "chunking_strategy[silence_duration_ms]": "silence_ms",
+}
+"""The option that a field stands for, where it has another name."""
 
 _UPLOAD_OPTIONS = {
     *("model", "language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "silence_ms"),
@@ -256,10 +263,11 @@ class _Answer:
         if response.status_code != 200:
             raise self._refused(response, await response.aread())
         self.has_begun = True
-        for name in filter(None, response.headers.get(IGNORED_HEADER, "").split(", ")):
-            if name == "response_format":
-                raise ProtocolError(IGNORED_HEADER, "a server that streams segments", "one that streams text alone")
-            self._warnings.append(ServerWarning("no_effect", f"{name}: has no effect on this server"))
+        fields = [name for name in response.headers.get(IGNORED_HEADER, "").split(", ") if name]
+        if "response_format" in fields:
+            raise ProtocolError(IGNORED_HEADER, "a server that streams segments", "one that streams text alone")
+        for option in dict.fromkeys(_OPTION_OF_FIELD.get(name, name) for name in fields):
+            self._warnings.append(ServerWarning("no_effect", f"{option}: has no effect on this server"))
 
     def read(self, line: str) -> list[Event]:
         """The events of one line of the response."""

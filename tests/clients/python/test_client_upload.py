@@ -233,10 +233,13 @@ async def test_lines_may_come_in_any_pieces() -> None:
     assert [line async for line in read_lines(httpx.Response(200, content=pieces()))] == lines
 
 
-async def test_fields_that_the_server_ignored_are_a_warning(wav: Path) -> None:
-    async with serve_answer(head="200 OK\r\nX-Tutti-Ignored: keywords") as server:
-        events = await collect(server.url, wav, hotwords=["Ada"])
-    assert events[0] == tutti.ServerWarning("no_effect", "keywords: has no effect on this server")
+async def test_options_that_the_server_ignored_are_a_warning(wav: Path) -> None:
+    """By their names here, each once, whatever fields they are sent in."""
+    fields = "beam_size, chunking_strategy[silence_duration_ms], chunking_strategy[type], keywords"
+    async with serve_answer(head=f"200 OK\r\nX-Tutti-Ignored: {fields}") as server:
+        events = await collect(server.url, wav, hotwords=["Ada"], silence_ms=500, beam_size=2)
+    expected = [f"{name}: has no effect on this server" for name in ("beam_size", "silence_ms", "hotwords")]
+    assert events[:3] == [tutti.ServerWarning("no_effect", message) for message in expected]
 
 
 @pytest.mark.parametrize(
