@@ -101,6 +101,19 @@ async def test_sessions_outlive_the_engine(supervisor: Supervisor) -> None:
     assert "supervisor tutti_server.cluster.local.supervisor: engine" in supervisor.log.read_text()
 
 
+async def test_sessions_outlive_a_signal_to_read_files_again(supervisor: Supervisor) -> None:
+    """Whichever processes get it: service managers may send it to all."""
+    async with AsyncExitStack() as stack:
+        sessions = await one_at_each(supervisor, stack)
+        for pid in (supervisor.process.pid, *supervisor.gateways(), *supervisor.with_torch()):
+            os.kill(pid, signal.SIGHUP)
+        for session in sessions:
+            await session.send(read("train").tobytes())
+            await session.stop()
+            assert text([event async for event in session]) == TEXTS["train"]
+    assert "SIGHUP changes nothing" in supervisor.log.read_text()
+
+
 async def test_a_gateway_that_dies_is_replaced(supervisor: Supervisor) -> None:
     """Its clients are disconnected and may reconnect; clients of the other gateway are not affected."""
 

@@ -128,6 +128,7 @@ async def loading_engine(settings: Settings) -> AsyncIterator["Engine"]:
 
 async def serve(settings: Settings) -> None:
     """Run the service until it is stopped by a signal."""
+    _go_on_at_hangup()
     # Report the operator's mistakes before any process starts.
     for model in settings.models:
         _engine_config(replace(settings, model=model))
@@ -148,6 +149,36 @@ async def serve(settings: Settings) -> None:
         await _serve_gateways(replace(settings, gateways=settings.gateways or 1), engines)
     else:
         await _serve_one_process(settings)
+
+
+def _go_on_at_hangup() -> None:
+    """Let SIGHUP end no session. It means that a terminal has closed, which drains, or asks to read files again.
+
+    Files are read again without it. Where it is ignored, as under `nohup`, it stays ignored.
+    """
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        return
+    had_terminal = _has_terminal()
+    loop = asyncio.get_running_loop()
+
+    def go_on() -> None:
+        if had_terminal and not _has_terminal():
+            # Shells send it again, which must not cut the drain short.
+            loop.add_signal_handler(signal.SIGHUP, lambda: None)
+            signal.raise_signal(signal.SIGTERM)
+        else:
+            logger.info("SIGHUP changes nothing: files of keys and certificates are read again without it")
+
+    loop.add_signal_handler(signal.SIGHUP, go_on)
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a terminal, which the system takes away when it closes."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 @asynccontextmanager
@@ -283,6 +314,8 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
 
 def _prepare_process(settings: Settings, folder: str) -> None:
     """Called first in each engine process and each gateway process."""
+    # The supervisor handles it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     set_up_logging(settings)
     note_process(folder)
 

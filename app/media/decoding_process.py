@@ -173,8 +173,9 @@ def _grant_cpu_time() -> None:
 
 def main() -> NoReturn:
     """Serve the socket that the command line names."""
-    # Ctrl-C reaches the service, which ends this process.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # These reach the service, which ends this process.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     # Before the workers are forked, so that they share it. The service imports this module too, and does not need it.
     importlib.import_module("tutti_server.app.media.file_decoder")

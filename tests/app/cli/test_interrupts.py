@@ -1,6 +1,7 @@
 """Ctrl-C ends every command, at every stage, without a traceback. `tests/first_hour` has the demo as well."""
 
 import io
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,15 @@ from tests.app.dialects.openai.test_files_endpoint import wav
 from tutti_server.app.media.file_decoder import decode_frames
 from tutti_server.engine.api import SAMPLE_RATE
 
+TERMINAL = """
+import fcntl, os, sys, termios, threading
+from tutti_server.app.__main__ import main
+held, terminal = os.openpty()
+fcntl.ioctl(terminal, termios.TIOCSCTTY)
+threading.Thread(target=lambda: (sys.stdin.read(1), os.close(held)), daemon=True).start()
+main()
+"""
+"""The command line in a terminal, which closes when something comes on the input."""
 CALL = Path(__file__).parents[2] / "audio" / "call.flac"
 INTERRUPTED = 130
 """What shells say of a program that SIGINT ended: 128 and the number of the signal."""
@@ -80,6 +90,26 @@ def test_a_server_drains(gateways: str) -> None:
     with running("-m", "tutti_server.app", "serve", "--port", "0", "--gateways", gateways) as command:
         command.wait_for("metrics")
         command.interrupt()
+        status, errors = command.end()
+    assert status == 0
+    assert "draining" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_server_goes_on_at_a_signal_to_read_files_again() -> None:
+    with running("-m", "tutti_server.app", "serve", "--port", "0") as command:
+        command.wait_for("metrics")
+        command.signal(signal.SIGHUP)
+        command.interrupt()
+        status, errors = command.end()
+    assert status == 0
+    assert errors.index("SIGHUP changes nothing") < errors.index("draining")
+
+
+def test_a_server_drains_when_its_terminal_closes() -> None:
+    with running("-c", TERMINAL, "serve", "--port", "0") as command:
+        command.wait_for("metrics")
+        command.send(b"x")
         status, errors = command.end()
     assert status == 0
     assert "draining" in errors
