@@ -1,4 +1,4 @@
-"""What Ctrl-C does: it ends a command promptly, without a traceback, with exit status 130.
+"""What Ctrl-C does: it ends a command promptly, without a traceback, with exit status 130. SIGTERM does so, too.
 
 This module imports nothing of tutti, so that Ctrl-C is handled before the imports of the command line begin.
 """
@@ -23,50 +23,58 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 def exit_at_interrupt() -> None:
     """Let Ctrl-C end the process at once. Suits the time in which nothing needs to be put in order."""
-    _handle(end_process)
+    _handle(signal.SIGINT, end_process)
 
 
 @contextmanager
-def cancelling(cancel: Callable[[], object]) -> Iterator[None]:
-    """While the context is open, Ctrl-C calls `cancel`, and ends the process after `GRACE_S`; a second one at once.
+def cancelling(cancel: Callable[[int], object]) -> Iterator[None]:
+    """While the context is open, Ctrl-C or SIGTERM calls `cancel`, and ends the process after `GRACE_S`.
 
-    `cancel` is called by a signal handler in the main thread.
+    A second one ends it at once. `cancel` is called with the number of the signal, by its handler in the main thread.
     """
     count = 0
 
-    def interrupt() -> None:
+    def interrupt(number: int) -> None:
         nonlocal count
         count += 1
         if count > 1:
-            end_process()
-        timer = threading.Timer(GRACE_S, end_process)
+            end_process(number)
+        if number == signal.SIGTERM:
+            # Service managers expect that it kills the process in the end.
+            signal.signal(number, signal.SIG_DFL)
+        timer = threading.Timer(GRACE_S, end_process, (number,))
         timer.daemon = True
         timer.start()
-        cancel()
+        cancel(number)
 
-    previous = _handle(interrupt)
+    previous = {number: _handle(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        if previous is not None:
-            signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            if handler is not None:
+                signal.signal(number, handler)
 
 
-def end_process() -> NoReturn:
-    """End this process as Ctrl-C does, without waiting for threads. A terminal gets its cursor back."""
+def end_process(number: int) -> NoReturn:
+    """End this process as that signal does, without waiting for threads. A terminal gets its cursor back."""
     for output in (1, 2):
         if os.isatty(output):
             os.write(output, _SHOW_CURSOR)
-    os._exit(EXIT_CODE_OF_SIGNAL + signal.SIGINT)
+    if signal.getsignal(number) is signal.SIG_DFL:
+        os.kill(os.getpid(), number)
+    os._exit(EXIT_CODE_OF_SIGNAL + number)
 
 
-def _handle(interrupt: Callable[[], None]) -> signal.Handlers | Callable[[int, FrameType | None], object] | None:
-    """Call `interrupt` at Ctrl-C. Returns the handler before it, or `None` if Ctrl-C was and stays ignored.
+def _handle(
+    number: int, interrupt: Callable[[int], None]
+) -> signal.Handlers | Callable[[int, FrameType | None], object] | None:
+    """Call `interrupt` at a signal. Returns the handler before it, or `None` if the signal was and stays ignored.
 
-    Shells ignore it on behalf of programs that they run in the background.
+    Shells ignore Ctrl-C on behalf of programs that they run in the background.
     """
-    previous = signal.getsignal(signal.SIGINT)
+    previous = signal.getsignal(number)
     if previous is signal.SIG_IGN:
         return None
-    signal.signal(signal.SIGINT, lambda number, frame: interrupt())
+    signal.signal(number, lambda number, frame: interrupt(number))
     return previous  # type: ignore[return-value]  # an int only for handlers that C code has set

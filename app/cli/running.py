@@ -22,7 +22,7 @@ USER_ERRORS = (click.ClickException, EngineError, MediaError, SessionError, Sett
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """Run the work of one command to its end. Ctrl-C ends it, and the process with it.
+    """Run the work of one command to its end. Ctrl-C or SIGTERM ends it, and the process with it.
 
     Raises:
         click.ClickException: an error that the user can fix.
@@ -61,7 +61,7 @@ def fetch_all(settings: Settings) -> Settings:
 
 
 def _fetching(fetch: Callable[[], T]) -> T:
-    """Fetch something. Ctrl-C ends the download, and the process with it.
+    """Fetch something. Ctrl-C or SIGTERM ends the download, and the process with it.
 
     Called in the main thread before the event loop runs, because a download in another thread cannot be interrupted.
     The interrupt is raised inside the download, which then removes its unfinished file.
@@ -70,26 +70,26 @@ def _fetching(fetch: Callable[[], T]) -> T:
         click.ClickException: it cannot be fetched.
     """
 
-    def interrupt() -> None:
-        raise KeyboardInterrupt
+    def interrupt(number: int) -> None:
+        raise KeyboardInterrupt(number)
 
     try:
         with cancelling(interrupt):
             return fetch()
     except EngineError as error:
         raise click.ClickException(str(error)) from None
-    except KeyboardInterrupt:
-        end_process()
+    except KeyboardInterrupt as interrupted:
+        end_process(*interrupted.args)
 
 
 async def _interruptible(work: Coroutine[Any, Any, None]) -> None:
-    """Await the work. Ctrl-C cancels it; when it has ended, the process ends without waiting for threads."""
+    """Await the work. Ctrl-C or SIGTERM cancels it; then the process ends without waiting for threads."""
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
-    interrupted = False
+    interrupted = 0
 
-    def cancel() -> None:
+    def cancel(number: int) -> None:
         nonlocal interrupted
-        interrupted = True
+        interrupted = number
         loop.call_soon_threadsafe(task.cancel)
 
     with cancelling(cancel):
@@ -97,7 +97,7 @@ async def _interruptible(work: Coroutine[Any, Any, None]) -> None:
             await task
         finally:
             if interrupted:
-                end_process()
+                end_process(interrupted)
 
 
 def _first(error: BaseException) -> BaseException:

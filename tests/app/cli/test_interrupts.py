@@ -55,6 +55,18 @@ exit_at_interrupt()
 run(work())
 """
 """A command whose event loop is busy, as while torch is imported."""
+WRITES = """
+import asyncio, sys
+from pathlib import Path
+from tutti_server.app.cli.recordings import opened_output
+from tutti_server.app.cli.running import run
+async def work():
+    with opened_output(Path(sys.argv[1])):
+        print("writing", flush=True)
+        await asyncio.Event().wait()
+run(work())
+"""
+"""A command that writes a transcript."""
 
 
 @pytest.mark.parametrize(
@@ -70,6 +82,25 @@ def test_a_command_ends_with_the_status_of_ctrl_c(arguments: tuple[str, ...], st
         command.wait_for(stage)
         command.interrupt()
         assert command.end() == (INTERRUPTED, "")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, -signal.SIGTERM)])
+def test_a_command_that_is_stopped_leaves_no_unfinished_file(
+    number: signal.Signals, status: int, tmp_path: Path
+) -> None:
+    with running("-c", WRITES, tmp_path / "talk.txt") as command:
+        command.wait_for("writing")
+        command.signal(number)
+        assert command.end() == (status, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("program", [LOADS, BLOCKS])
+def test_sigterm_ends_a_command_that_cannot_be_interrupted(program: str) -> None:
+    with running("-c", program) as command:
+        command.wait_for("ing")
+        command.signal(signal.SIGTERM)
+        assert command.end() == (-signal.SIGTERM, "")
 
 
 @pytest.mark.nightly
