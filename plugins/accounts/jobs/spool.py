@@ -24,6 +24,8 @@ S3 = "s3://"
 PIECE_BYTES = 1 << 20
 PARTIAL = ".partial-"
 """Begins the name of a file that is being written, or of one that only tries the spool out."""
+ABANDONED_S = 3600.0
+"""A file that was not written to for so long, in seconds, belongs to a server that was stopped or killed meanwhile."""
 MARK = ".tutti-recordings"
 """A file in the folder of the recordings, with the mark of this folder. Where it is missing, its disk is not mounted.
 
@@ -198,14 +200,15 @@ class FolderSpool:
             return None
 
     def older_than(self, age_s: float) -> Iterator[str]:
-        """See `Spool`. Files that were never finished are among them."""
+        """See `Spool`. Files that were never finished are among them, from `ABANDONED_S` on."""
         self._check_mark()
         if not self.folder.is_dir():
             return
         for path in self.folder.iterdir():
             with suppress(FileNotFoundError):
+                least_s = min(age_s, ABANDONED_S) if path.name.startswith(PARTIAL) else age_s
                 # The file system has the time of day, too.
-                if is_ours(path.name) and path.is_file() and time.time() - path.stat().st_mtime >= age_s:
+                if is_ours(path.name) and path.is_file() and time.time() - path.stat().st_mtime >= least_s:
                     yield path.name
 
 

@@ -598,7 +598,7 @@ async def test_recordings_are_deleted_in_time(
 ) -> None:
     """Those of jobs that have ended, and those that belong to none; a job that waits keeps its own.
 
-    A file of somebody else stays, whoever's folder it is.
+    One that a stopped server has begun goes first. A file of somebody else stays, whoever's folder it is.
     """
     spool = tmp_path / "jobs"
     place = Place(database, spool, audio_days=1.0)
@@ -611,7 +611,12 @@ async def test_recordings_are_deleted_in_time(
     (spool / "holiday.jpg").touch()
     await place.jobs.sweep()
     assert names(spool) == {kept, waiting, orphan, ".partial-1", "holiday.jpg"}
-    for name in (orphan, ".partial-1", waiting, "holiday.jpg"):
+    an_hour_ago = time.time() - 3600.0
+    for name in (orphan, ".partial-1"):
+        os.utime(spool / name, (an_hour_ago, an_hour_ago))
+    await place.jobs.sweep()
+    assert names(spool) == {kept, waiting, orphan, "holiday.jpg"}
+    for name in (orphan, waiting, "holiday.jpg"):
         os.utime(spool / name, (0, 0))
     await place.jobs.sweep()
     assert names(spool) == {kept, waiting, "holiday.jpg"}
