@@ -3,7 +3,7 @@
 The service imports none of them by name. `docs/plugins.md` explains how to write one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import Field, fields
 from functools import cache, partial
@@ -184,14 +184,25 @@ def check_environment(environment: Mapping[str, str]) -> None:
     Raises:
         SettingsError: a variable does not.
     """
-    known = {ENV_PREFIX + each.name.upper() for each in own_settings()} | {ENV_PREFIX + "API_KEY"}
-    unknown = {name for name in environment if name.startswith(ENV_PREFIX)} - known
+    known = {each.name for each in own_settings()} | {"api_key"}
+    unknown = {name.removeprefix(ENV_PREFIX) for name in environment if name.startswith(ENV_PREFIX)}
+    unknown -= {name.upper() for name in known}
     if unknown:
         # Only then are plug-ins looked for: most commands need none.
-        unknown -= {ENV_PREFIX + each.name.upper() for each in plugin_settings()}
+        known |= {each.name for each in plugin_settings()}
+        unknown -= {name.upper() for name in known}
     if unknown:
-        named = ", ".join(name + what_became_of(name.removeprefix(ENV_PREFIX).lower()) for name in sorted(unknown))
+        advice = {name: what_became_of(name.lower()) or _nearest(name.lower(), known) for name in sorted(unknown)}
+        named = ", ".join(ENV_PREFIX + name + advice[name] for name in advice)
         raise SettingsError(f"unknown settings in the environment: {named}")
+
+
+def _nearest(setting: str, known: Iterable[str]) -> str:
+    # Every command imports this module, and hardly one needs this.
+    from difflib import get_close_matches
+
+    found = get_close_matches(setting, known, 1)
+    return f" (did you mean {ENV_PREFIX}{found[0].upper()}?)" if found else ""
 
 
 def what_became_of(setting: str) -> str:

@@ -118,8 +118,8 @@ def test_a_list_of_models_may_be_longer_than_a_name_of_a_file() -> None:
 
 def test_an_unknown_variable_stops_the_start() -> None:
     check_environment({"TUTTI_PORT": "1", "TUTTI_API_KEY": "of the client", "PATH": ""})
-    with pytest.raises(SettingsError, match="TUTTI_PROT"):
-        check_environment({"TUTTI_PROT": "1"})
+    with pytest.raises(SettingsError, match=r"environment: TUTTI_PROT \(did you mean TUTTI_PORT\?\), TUTTI_SPLENDID$"):
+        check_environment({"TUTTI_PROT": "1", "TUTTI_SPLENDID": "1"})
 
 
 def test_a_setting_that_was_removed_says_what_holds() -> None:
