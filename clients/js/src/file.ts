@@ -209,10 +209,14 @@ function refusal(status: number, body: string): RequestError {
   );
 }
 
+/** The option that a field stands for, where it has another name. */
+const OPTION_OF_FIELD: Record<string, string> = { keywords: "hotwords", timestamp_granularities: "words" };
+
 /** A warning for each option that has no effect on this server. */
 function* withoutEffect({ ignored }: Answer): Generator<WarningEvent> {
-  for (const name of ignored.split(", ").filter(Boolean)) {
-    yield { type: "warning", code: "no_effect", message: `${name}: has no effect on this server` };
+  for (const field of ignored.split(", ").filter(Boolean)) {
+    const message = `${OPTION_OF_FIELD[field] ?? field}: has no effect on this server`;
+    yield { type: "warning", code: "no_effect", message };
   }
 }
 

@@ -108,14 +108,14 @@ const CUT_OFF = { code: "cut_off", message: "the file breaks off" };
 
 test("delivers what the server wants to be known of the file and of its options", async () => {
   answer = (response) => {
-    response.writeHead(200, { "x-tutti-ignored": "beam_size, prompt" });
+    response.writeHead(200, { "x-tutti-ignored": "beam_size, keywords" });
     response.end(frame(HELLO) + frame({ ...DONE, warnings: [CUT_OFF] }));
   };
   const events = await collect(transcribeFile(url, bytes));
   expect(events.map((event) => event.type)).toEqual(["warning", "warning", "segment", "warning", "utterance", "stopped"]);
   expect(events.filter((event) => event.type === "warning").map(({ code, message }) => [code, message])).toEqual([
     ["no_effect", "beam_size: has no effect on this server"],
-    ["no_effect", "prompt: has no effect on this server"],
+    ["no_effect", "hotwords: has no effect on this server"],
     ["cut_off", CUT_OFF.message],
   ]);
 });
