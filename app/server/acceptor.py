@@ -26,6 +26,10 @@ GIVE_WAY_S = 0.002
 """How long a gateway leaves a connection to those with fewer, in seconds, for each one that it has more."""
 MOST_GIVEN_WAY = 10
 """The most connections more that are counted for this: the others may be busy, or hang."""
+LONGEST_START_S = 5.0
+"""How long a gateway waits for others that start as well, in seconds: else the first one gets all clients that wait."""
+LOOK_S = 0.02
+"""How often it looks for them, in seconds."""
 LONGEST_END_S = 3600.0
 """How long a connection that is closed may take to send the rest, in seconds. Its protocol ends it sooner."""
 
@@ -69,6 +73,7 @@ class Acceptor:
         self._certificate = certificate
         self._make_protocol = make_protocol
         self._timeout_s = settings.head_timeout_s
+        self._n_gateways = settings.gateways
         self._strangers = strangers
         self._counter = strangers.counter
         self._loop = asyncio.get_running_loop()
@@ -77,7 +82,7 @@ class Acceptor:
         listener.setblocking(False)
         # One is counted for being here: a gateway that has none may have died.
         self._counter.change("connections", 1)
-        self._resume()
+        self._begin(self._loop.time() + LONGEST_START_S)
 
     def close(self) -> None:
         """Accept no more connections, and cut off those whose handshake is not over."""
@@ -91,6 +96,13 @@ class Acceptor:
     async def wait_closed(self) -> None:
         """Wait until all handshakes have ended."""
         await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+    def _begin(self, latest: float) -> None:
+        """Accept connections once all gateways are here, or at the latest then."""
+        if self._counter.n_with("connections") >= self._n_gateways or self._loop.time() >= latest:
+            self._resume()
+        else:
+            self._pause = self._loop.call_later(LOOK_S, self._begin, latest)
 
     def _resume(self) -> None:
         self._loop.add_reader(self._fd, self._accept)

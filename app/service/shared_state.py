@@ -59,6 +59,10 @@ class AdmissionCounter:
         own, counts = self._own_counts[COLUMNS[kind]], self._counts[:, COLUMNS[kind]]
         return int(own - counts.min(where=counts > 0, initial=own))
 
+    def n_with(self, kind: Kind) -> int:
+        """How many gateways have any."""
+        return int(np.count_nonzero(self._counts[:, COLUMNS[kind]] > 0))
+
     def change(self, kind: Kind, by: int) -> None:
         """Add a number to the count of this gateway, which may become negative: then another one counts too many."""
         self._own_counts[COLUMNS[kind]] += by

@@ -22,6 +22,7 @@ from tests.app.conftest import Running, Serve, running
 from tests.app.server.test_http_protocols import HEAD, LongAnswer, ended, raw, read_slowly
 from tests.fakes import FakeTranscriber
 from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.server import acceptor
 from tutti_server.app.server.acceptor import Acceptor
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import Settings
@@ -162,8 +163,8 @@ def test_the_loop_of_the_command_line_does_the_same(
 class Gateways:
     """Gateways that accept from one listening socket, and keep their connections."""
 
-    def __init__(self, n: int, hanging: Collection[int] = ()) -> None:
-        """Accept with `n` gateways, but for those that hang: these are only counted."""
+    def __init__(self, n: int, hanging: Collection[int] = (), n_late: int = 0) -> None:
+        """Accept with `n` gateways, but for those that hang: these are only counted. `start` starts the late ones."""
         self.counts = np.zeros((n + 1, N_COUNTS), np.int64)
         self.counts[list(hanging), COLUMNS["connections"]] = 1
         self.connections: list[list[asyncio.BaseTransport]] = [[] for _ in range(n)]
@@ -172,10 +173,14 @@ class Gateways:
         # A loop watches each descriptor once.
         self._listeners = [self._listener.dup() for _ in range(n)]
         self._is_accepted = asyncio.Event()
-        self._acceptors = [self._acceptor(number) for number in range(n) if number not in hanging]
+        self._acceptors: list[Acceptor] = []
+        for number in range(n - n_late):
+            if number not in hanging:
+                self.start(number)
 
-    def _acceptor(self, number: int) -> Acceptor:
-        gateways, settings = self, Settings(max_strangers_per_address=100)
+    def start(self, number: int) -> None:
+        """Accept with this gateway, too."""
+        gateways, settings = self, Settings(max_strangers_per_address=100, gateways=len(self.connections))
         strangers = Strangers(settings, Metrics(FakeTranscriber()).strangers, AdmissionCounter(self.counts, number))
 
         class Connection(asyncio.Protocol):
@@ -189,24 +194,34 @@ class Gateways:
             def connection_lost(self, exc: Exception | None) -> None:
                 self._visitor.leave()
 
-        return Acceptor(self._listeners[number], None, Connection, settings, strangers)
+        self._acceptors.append(Acceptor(self._listeners[number], None, Connection, settings, strangers))
+
+    async def wait_for(self, n: int) -> list[int]:
+        """Wait until so many connections are accepted. Returns how many each gateway has accepted."""
+        async with asyncio.timeout(20):
+            while sum(map(len, self.connections)) < n:
+                self._is_accepted.clear()
+                await self._is_accepted.wait()
+        return list(map(len, self.connections))
+
+    async def open(self) -> None:
+        """Open a connection, which may wait until it is accepted."""
+        _, client = await asyncio.open_connection(*self._listener.getsockname())
+        self._clients.append(client)
 
     async def connect(self, n: int) -> list[int]:
         """Open connections, each when the one before is accepted. Returns how many each gateway has accepted now."""
         before = list(map(len, self.connections))
-        for _ in range(n):
-            self._is_accepted.clear()
-            _, client = await asyncio.open_connection(*self._listener.getsockname())
-            self._clients.append(client)
-            async with asyncio.timeout(20):
-                await self._is_accepted.wait()
+        for n_accepted in range(sum(before), sum(before) + n):
+            await self.open()
+            await self.wait_for(n_accepted + 1)
         return [len(each) - n_before for each, n_before in zip(self.connections, before, strict=True)]
 
     async def close(self) -> None:
         """Accept no more, and end all connections."""
-        for acceptor in self._acceptors:
-            acceptor.close()
-            await acceptor.wait_closed()
+        for each in self._acceptors:
+            each.close()
+            await each.wait_closed()
         for client in self._clients:
             client.close()
             await client.wait_closed()
@@ -245,6 +260,25 @@ async def test_a_gateway_that_hangs_keeps_no_client_waiting(make_gateways: Calla
     """It is counted as one that accepts, and has fewer connections than the others."""
     first, hanging, third = await make_gateways(3, [1]).connect(20)
     assert not hanging and min(first, third) >= 9
+
+
+async def test_gateways_that_start_together_share_the_clients_that_wait(make_gateways: Callable[..., Gateways]) -> None:
+    """None accepts before all do."""
+    gateways = make_gateways(3, [], 1)
+    for _ in range(30):
+        await gateways.open()
+    await asyncio.sleep(0.1)
+    assert not any(gateways.connections)
+    gateways.start(2)
+    assert all(9 <= n <= 11 for n in await gateways.wait_for(30))
+
+
+async def test_a_gateway_does_not_wait_for_one_that_cannot_start(
+    make_gateways: Callable[..., Gateways], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for long."""
+    monkeypatch.setattr(acceptor, "LONGEST_START_S", 0.1)
+    assert await make_gateways(2, [], 1).connect(4) == [4, 0]
 
 
 async def test_nobody_gives_way_to_a_gateway_that_does_not_accept(make_gateways: Callable[..., Gateways]) -> None:
