@@ -266,6 +266,8 @@ class Server(uvicorn.Server):
             self._drain = asyncio.get_running_loop().create_task(self._drain_and_exit())
 
     async def _drain_and_exit(self) -> None:
+        # Where only this gateway stops, its clients leave it: it would have the fewest, and refuse all that come.
+        self._service.strangers.leave_to_others()
         try:
             await drain(self._service)
         except Exception:

@@ -24,8 +24,8 @@ COLUMNS: dict[Kind, int] = {kind: column for column, kind in enumerate(get_args(
 """The column of each kind in the array of counts, which has a row for each gateway.
 
 They are live sessions; file transcriptions; places that are kept of sessions that were lost; readers of rooms; live
-sessions whose clients would come back if they were lost; connections, and one more while others are accepted; and, of
-the time since the start, finals of live sessions.
+sessions whose clients would come back if they were lost; connections, one more while others are accepted, and many more
+in a drain; and, of the time since the start, finals of live sessions.
 """
 
 N_COUNTS = len(COLUMNS)

@@ -18,6 +18,9 @@ STATE_KEY = "visitor"
 IPV6_PREFIX = 64
 """Addresses of IPv6 are counted by their network of this many bits, which is what one customer has."""
 
+OUT_OF_USE = 1_000_000
+"""What a gateway counts that takes no clients any more: more connections than any other one has."""
+
 
 class Strangers:
     """All strangers of one process, the oldest first.
@@ -53,6 +56,10 @@ class Strangers:
     def note_end(self) -> None:
         """Count a connection no longer, admitted or not. Called by the visitor."""
         self.counter.change("connections", -1)
+
+    def leave_to_others(self) -> None:
+        """Let other gateways accept the next connections, as long as there are any that do."""
+        self.counter.change("connections", OUT_OF_USE)
 
     def note_refusal(self, reason: str) -> None:
         """Count a stranger that was refused or cut off. There is no line in the log: strangers could fill it."""
