@@ -6,7 +6,9 @@ that wakes up would accept all connections that wait.
 """
 
 import asyncio
+import errno
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -22,6 +24,8 @@ MAX_ACCEPTED_AT_ONCE = 64
 """The most connections that are accepted before other events of the loop are handled."""
 PAUSE_S = 1.0
 """How long no connection is accepted after the system had no resources for one, in seconds."""
+NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+"""The numbers of errors which say that this process, or all of the system, may open no more."""
 GIVE_WAY_S = 0.002
 """How long a gateway leaves a connection to those with fewer, in seconds, for each one that it has more."""
 MOST_GIVEN_WAY = 10
@@ -79,6 +83,8 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._pause: asyncio.TimerHandle | None = None
+        self._spare: int | None = None
+        """A descriptor that is given up to refuse a connection where there is no other one left."""
         listener.setblocking(False)
         # One is counted for being here: a gateway that has none may have died.
         self._counter.change("connections", 1)
@@ -92,6 +98,9 @@ class Acceptor:
             self._pause.cancel()
         for connection in self._handshakes.values():
             _cut(connection)
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
 
     async def wait_closed(self) -> None:
         """Wait until all handshakes have ended."""
@@ -105,7 +114,14 @@ class Acceptor:
             self._pause = self._loop.call_later(LOOK_S, self._begin, latest)
 
     def _resume(self) -> None:
+        self._keep_spare()
         self._loop.add_reader(self._fd, self._accept)
+
+    def _keep_spare(self) -> None:
+        """Keep a descriptor to refuse with. A gateway beside others leaves to them what it cannot accept."""
+        if self._spare is None and self._n_gateways <= 1:
+            with suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY)
 
     def _pause_for(self, seconds: float, then: Callable[[], None]) -> None:
         self._loop.remove_reader(self._fd)
@@ -132,6 +148,8 @@ class Acceptor:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return False
         except OSError as error:
+            if error.errno in NO_DESCRIPTORS and self._spare is not None:
+                return self._refuse_one(self._spare)
             logger.error("no connection is accepted for %g s: %s", PAUSE_S, error)
             self._pause_for(PAUSE_S, self._resume)
             return False
@@ -141,6 +159,21 @@ class Acceptor:
         handshake = self._loop.create_task(self._shake_hands(connection, visitor))
         self._handshakes[handshake] = connection
         handshake.add_done_callback(self._handshakes.pop)
+        return True
+
+    def _refuse_one(self, spare: int) -> bool:
+        """Close a connection that waits, as libuv does: its client learns at once that there is no room.
+
+        Returns false if none waits.
+        """
+        os.close(spare)
+        self._spare = None
+        try:
+            self._listener.accept()[0].close()
+        except OSError:
+            return False
+        finally:
+            self._keep_spare()
         return True
 
     async def _shake_hands(self, connection: socket.socket, visitor: Visitor) -> None:
