@@ -1,4 +1,4 @@
-"""Accepts connections, with TLS or without. A client whose TLS handshake is not over is a stranger like any other.
+"""Accepts connections, with TLS or without. A client counts as unauthenticated during its TLS handshake, too.
 
 `loop.create_server` would do as much. But it tells of no connection before the end of its handshake: neither how many
 there are, nor from where, nor that it has cut one off. And where gateways share a listening socket, the first of them
@@ -86,7 +86,7 @@ class Acceptor:
         self._spare: int | None = None
         """A descriptor that is given up to refuse a connection where there is no other one left."""
         listener.setblocking(False)
-        # One is counted for being here: a gateway that has none may have died.
+        # One is counted while this gateway accepts: a gateway with none does not, or has died.
         self._counter.change("connections", 1)
         self._begin(self._loop.time() + LONGEST_START_S)
 
@@ -107,7 +107,7 @@ class Acceptor:
         await asyncio.gather(*self._handshakes, return_exceptions=True)
 
     def _begin(self, latest: float) -> None:
-        """Accept connections once all gateways are here, or at the latest then."""
+        """Accept connections once all gateways are ready to, or at the time `latest`."""
         if self._counter.n_with("connections") >= self._n_gateways or self._loop.time() >= latest:
             self._resume()
         else:
@@ -128,7 +128,7 @@ class Acceptor:
         self._pause = self._loop.call_later(seconds, then)
 
     def _accept(self) -> None:
-        """Accept the connections that wait, but for those that a gateway with fewer should have."""
+        """Accept the connections that wait, and pause first if another gateway has fewer connections."""
         for _ in range(MAX_ACCEPTED_AT_ONCE):
             if surplus := self._counter.surplus("connections"):
                 self._pause_for(GIVE_WAY_S * min(surplus, MOST_GIVEN_WAY), self._accept_late)

@@ -92,7 +92,7 @@ class HttpProtocol(H11Protocol):
         """Looks again whether the client reads its last answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # like uvicorn's
-        """The stranger must send the head of a request in its time."""
+        """Limit the time in which the client sends the head of its first request."""
         super().connection_made(transport)
         self._visitor.cut_by(self._cut)
         self._visitor.expect(self._settings.head_timeout_s)

@@ -55,12 +55,12 @@ class AdmissionCounter:
         return int(self._counts[:, COLUMNS[kind]].sum())
 
     def surplus(self, kind: Kind) -> int:
-        """How many this gateway has more than the one with the fewest, of those that have any."""
+        """This gateway's count less the smallest count above 0 of all gateways."""
         own, counts = self._own_counts[COLUMNS[kind]], self._counts[:, COLUMNS[kind]]
         return int(own - counts.min(where=counts > 0, initial=own))
 
     def n_with(self, kind: Kind) -> int:
-        """How many gateways have any."""
+        """The number of gateways whose count is above 0."""
         return int(np.count_nonzero(self._counts[:, COLUMNS[kind]] > 0))
 
     def change(self, kind: Kind, by: int) -> None:

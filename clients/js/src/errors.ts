@@ -14,7 +14,7 @@
 
 /** The base of all errors of this package. */
 export class TuttiError extends Error {
-  /** That of the class, written out: in a minified bundle, the class itself has a name of one letter. */
+  /** The name of the class, written out because minifiers rename the class itself. */
   override name = "TuttiError";
   /** For programs: it does not change between versions. `message` is for people, and may change. */
   readonly code: string;

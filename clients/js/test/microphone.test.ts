@@ -436,7 +436,7 @@ test("a worklet that cannot be loaded releases the microphone", async () => {
   expect([track.isStopped, FakeContext.made[0]?.isClosed]).toEqual([true, true]);
 });
 
-test("a policy that forbids the worklet as a data: address is told, without the address", async () => {
+test("an error names the policy that forbids the data: address of the worklet, and leaves the address out", async () => {
   const workletUrl = `data:text/javascript;base64,${"QUJD".repeat(250)}`;
   const cause = new DOMException(`Failed to load worklet module script: ${workletUrl}`, "AbortError");
   useWorklet(vi.fn().mockRejectedValue(cause));

@@ -164,7 +164,7 @@ class Gateways:
     """Gateways that accept from one listening socket, and keep their connections."""
 
     def __init__(self, n: int, hanging: Collection[int] = (), n_late: int = 0) -> None:
-        """Accept with `n` gateways, but for those that hang: these are only counted. `start` starts the late ones."""
+        """Make `n` gateways. Those in `hanging` are counted and accept nothing; the last `n_late` wait for `start`."""
         self.counts = np.zeros((n + 1, N_COUNTS), np.int64)
         self.counts[list(hanging), COLUMNS["connections"]] = 1
         self.connections: list[list[asyncio.BaseTransport]] = [[] for _ in range(n)]
@@ -197,7 +197,7 @@ class Gateways:
         self._acceptors.append(Acceptor(self._listeners[number], None, Connection, settings, strangers))
 
     async def wait_for(self, n: int) -> list[int]:
-        """Wait until so many connections are accepted. Returns how many each gateway has accepted."""
+        """Wait until `n` connections are accepted. Returns how many each gateway has accepted."""
         async with asyncio.timeout(20):
             while sum(map(len, self.connections)) < n:
                 self._is_accepted.clear()
@@ -263,11 +263,12 @@ async def test_a_gateway_that_hangs_keeps_no_client_waiting(make_gateways: Calla
 
 
 async def test_gateways_that_start_together_share_the_clients_that_wait(make_gateways: Callable[..., Gateways]) -> None:
-    """None accepts before all do."""
+    """No gateway accepts a connection before the last one is ready to."""
     gateways = make_gateways(3, [], 1)
     for _ in range(30):
         await gateways.open()
-    await asyncio.sleep(0.1)
+    for _ in range(20):
+        await asyncio.sleep(0)
     assert not any(gateways.connections)
     gateways.start(2)
     assert all(9 <= n <= 11 for n in await gateways.wait_for(30))
@@ -276,13 +277,13 @@ async def test_gateways_that_start_together_share_the_clients_that_wait(make_gat
 async def test_a_gateway_does_not_wait_for_one_that_cannot_start(
     make_gateways: Callable[..., Gateways], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not for long."""
+    """After a while it accepts without the other."""
     monkeypatch.setattr(acceptor, "LONGEST_START_S", 0.1)
     assert await make_gateways(2, [], 1).connect(4) == [4, 0]
 
 
 async def test_nobody_gives_way_to_a_gateway_that_does_not_accept(make_gateways: Callable[..., Gateways]) -> None:
-    """Such as one that has died."""
+    """A gateway that has died is one."""
     gateways = make_gateways(2)
     await gateways.connect(4)
     gateways.counts[1] = 0

@@ -57,7 +57,7 @@ def test_an_unknown_option_is_refused_at_the_call() -> None:
 @pytest.mark.parametrize("speed", [None, 1.0])
 @pytest.mark.parametrize("option", ["langauge", "sample_rate"])
 async def test_an_unknown_option_for_a_file_is_refused_by_name(option: str, speed: float | None) -> None:
-    """By the function that was called. The format of the audio is that of the file."""
+    """The error names the function that was called. A file has the format of its audio, so that is no option."""
     options: Any = {option: 1}
     with pytest.raises(TypeError, match=rf"transcribe_file\(\) got an unexpected keyword argument '{option}'"):
         await anext(tutti.transcribe_file("http://127.0.0.1:1", "speech.wav", speed=speed, **options))
