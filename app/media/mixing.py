@@ -1,6 +1,7 @@
 """Mixes channels into one, and takes one of them where they cancel each other: one of them is inverted."""
 
 from collections import deque
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +50,11 @@ class ChannelMixer:
         self._n_channels = n_channels
         self._share = (2 / n_channels) ** 2
         """By what the shares are less than those of two channels."""
-        self._power: NDArray[np.float64] = np.zeros(n_channels + 1)
+        self._power = [0.0] * (n_channels + 1)
         """The power of the channels and of their mean, until now."""
-        self._recent: deque[NDArray[np.float64]] = deque(maxlen=RECENT_BLOCKS)
+        self._recent: deque[list[float]] = deque(maxlen=RECENT_BLOCKS)
         """The power of the channels and of their mean, in each of the last blocks."""
-        self._block: NDArray[np.float64] = np.zeros(n_channels + 1)
+        self._block = [0.0] * (n_channels + 1)
         """The power of the channels and of their mean, in the present block."""
         self._side: int | None = None
         """The channel that is taken; `None` while both are mixed."""
@@ -61,34 +62,45 @@ class ChannelMixer:
 
     def mix(self, groups: NDArray[np.float32]) -> NDArray[np.float32]:
         """Mix the next samples, `(n, channels)` to `(n,)`. The result does not depend on how the audio was cut."""
-        mixed: list[NDArray[np.float32]] = [np.zeros(0, np.float32)]
-        while len(groups):
-            block, groups = groups[: self._n_left], groups[self._n_left :]
-            mean: NDArray[np.float32] = block.mean(axis=1, dtype=np.float32)
-            mixed.append(mean * np.float32(self._gain) if self._side is None else block[:, self._side])
-            self._block += [np.square(each, dtype=np.float64).sum() for each in (*block.T, mean)]
-            self._n_left -= len(block)
+        if not len(groups):
+            return np.zeros(0, np.float32)
+        # All blocks of a call are summed together: numpy takes longer for a call than for the samples of a block.
+        channels = np.ascontiguousarray(groups.T)
+        mean = sum(channels[1:], channels[0]) / np.float32(self._n_channels)
+        starts = [0, *range(self._n_left, len(groups), self._n_block)]
+        squares = np.square((*channels, mean), dtype=np.float64)
+        mixed: NDArray[np.float32] = mean * np.float32(self._gain)
+        for (start, end), powers in zip(
+            pairwise((*starts, len(groups))), np.add.reduceat(squares, starts, axis=1).T.tolist(), strict=True
+        ):
+            if self._side is not None:
+                mixed[start:end] = channels[self._side, start:end]
+            self._block = [before + power for before, power in zip(self._block, powers, strict=True)]
+            self._n_left -= end - start
             if not self._n_left:
-                self._power += self._block
-                self._recent.append(self._block)
-                self._block = np.zeros(self._n_channels + 1)
-                self._choose()
-                self._n_left = self._n_block
-                self._power *= FADE
-        return np.concatenate(mixed)
+                self._end_block()
+        return mixed
+
+    def _end_block(self) -> None:
+        self._power = [before + power for before, power in zip(self._power, self._block, strict=True)]
+        self._recent.append(self._block)
+        self._block = [0.0] * (self._n_channels + 1)
+        self._choose()
+        self._n_left = self._n_block
+        self._power = [FADE * power for power in self._power]
 
     def _choose(self) -> None:
         if self._side is None and len(self._recent) == RECENT_BLOCKS:
-            recent = np.sum(self._recent, axis=0)
-            usual = self._power[:-1].max() * (1 - FADE) * RECENT_BLOCKS
-            loudest = recent[:-1].max()
+            recent = [sum(powers) for powers in zip(*self._recent, strict=True)]
+            usual = max(self._power[:-1]) * (1 - FADE) * RECENT_BLOCKS
+            loudest = max(recent[:-1])
             if recent[-1] < RECENT_SHARE * self._share * loudest and loudest > SOUND_SHARE * usual:
                 self._power = recent
-        loudest = self._share * self._power[:-1].max()
-        if self._side is None and self._power[-1] < CANCELLED_SHARE * loudest:
-            self._side = int(self._power[:-1].argmax())
+        loudest = max(self._power[:-1])
+        if self._side is None and self._power[-1] < CANCELLED_SHARE * self._share * loudest:
+            self._side = self._power.index(loudest)
             self._notify()
-        elif self._side is not None and self._power[-1] > MIXED_SHARE * loudest:
+        elif self._side is not None and self._power[-1] > MIXED_SHARE * self._share * loudest:
             self._side = None
 
     def _notify(self) -> None:
