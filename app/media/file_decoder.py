@@ -234,15 +234,17 @@ def decode_frames(
     mixer = ChannelMixer(SAMPLE_RATE, 2, 2**0.5, on_notice)
     for silence_s, frame in _frames(file, on_notice, track):
         if resampler is not None and (frame is None or silence_s or not resampler.suits(frame)):
-            yield from resampler.resample(None)
+            yield from resampler.resample(is_end=True)
             resampler = None
-        yield from _silence(silence_s, channels or 1)
+        if silence_s > 0:
+            yield from _silence(silence_s, channels or 1)
         if frame is None:
             return
         if resampler is None:
             resampler = _FrameResampler(frame, channels, mixer, n_held)
             resampler.skip(-silence_s)
-        yield from resampler.resample(frame)
+        if resampler.hold(frame):
+            yield from resampler.resample()
 
 
 def _silence(duration_s: float, n_channels: int) -> Generator[Samples, None, None]:
@@ -288,14 +290,15 @@ class _FrameResampler:
         """Leave out the beginning of what follows; nothing where the length is not positive."""
         self._n_skipped = max(round(duration_s * SAMPLE_RATE), 0)
 
-    def resample(self, frame: av.AudioFrame | None) -> Iterator[Samples]:
-        """Resample a frame; `None` in its place gives the samples that the resampler holds back."""
-        if frame is not None:
-            frame.pts = None  # The clock has read it.
-            self._held.write(frame)
-            if self._held.samples < self._n_held:
-                return
-        frames = [*self._held.read_many(self._held.samples or 1), *([None] if frame is None else [])]
+    def hold(self, frame: av.AudioFrame) -> bool:
+        """Hold a frame back. Returns whether there are enough samples to resample them."""
+        frame.pts = None  # The clock has read it.
+        self._held.write(frame)
+        return self._held.samples >= self._n_held
+
+    def resample(self, *, is_end: bool = False) -> Iterator[Samples]:
+        """Resample what is held back; at the end also what FFmpeg's resampler itself holds back."""
+        frames = [*self._held.read_many(self._held.samples or 1), *([None] if is_end else [])]
         for resampled in itertools.chain.from_iterable(map(self._resampler.resample, frames)):
             samples: Samples = resampled.to_ndarray()[0][self._n_skipped * self._n_resampled :]
             self._n_skipped = max(self._n_skipped - resampled.samples, 0)
