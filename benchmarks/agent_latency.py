@@ -36,8 +36,6 @@ FRAME_S = 0.02
 
 
 class Meter(FrameProcessor):
-    """Collects the times and counts the final texts."""
-
     def __init__(self) -> None:
         super().__init__()
         self.seconds: list[float] = []

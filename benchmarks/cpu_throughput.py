@@ -172,7 +172,6 @@ def take_turns(
 
 
 def table(result: dict[str, Any]) -> Table:
-    """A row for each engine at each level."""
     return Table(
         f"Requests per second on {result['threads']} threads",
         ("", "concurrent", "req/s", "slowest to fastest", "× best ctranslate2", "CPU s each"),

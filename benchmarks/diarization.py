@@ -44,8 +44,6 @@ KINDS = ("human-long", "call-stereo-human", "synth-dialogue", "synth-call-stereo
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A recording of several speakers."""
-
     name: str
     channels: list[Samples]
     """One for each side, at 16 kHz; one for all where there are no sides."""
@@ -53,7 +51,6 @@ class Call:
 
     @property
     def mono(self) -> Samples:
-        """All sides in one channel."""
         mixed: Samples = np.sum(self.channels, axis=0, dtype=np.float32)
         return mixed
 
@@ -181,7 +178,6 @@ class TimedNetwork:
     cpu_s: float = 0.0
 
     async def embed(self, stretches: Sequence[Samples]) -> NDArray[np.float32]:
-        """See `EmbedderBatcher.embed`."""
         begin_s = time.process_time()
         vectors = await self.embed_untimed(stretches)
         self.cpu_s += time.process_time() - begin_s

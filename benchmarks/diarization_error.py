@@ -17,8 +17,6 @@ COLLAR_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A stretch of speech of one speaker."""
-
     start_s: float
     end_s: float
     speaker: str
@@ -41,7 +39,6 @@ class DiarizationError:
 
 
 def diarization_error(reference: Sequence[Turn], hypothesis: Sequence[Turn]) -> DiarizationError:
-    """Compare turns with those of the reference."""
     end_s = max((turn.end_s for turn in (*reference, *hypothesis)), default=0.0)
     n_frames = round(end_s / FRAME_S) + 1
     truth, found = _frames(reference, n_frames), _frames(hypothesis, n_frames)

@@ -82,8 +82,6 @@ def sample_on_host(runner: "Runner") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """An engine with one of its optimisations changed."""
-
     name: str
     changes: dict[str, Any]
     """Fields of `EngineConfig` that differ."""
@@ -120,8 +118,6 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadResult:
-    """The figures of the engine under one level of load."""
-
     concurrency: int
     requests_per_s: float
     p50_s: float | None
@@ -141,7 +137,6 @@ class LoadResult:
 
 
 async def apply_load(engine: Transcriber, concurrency: int, n_requests: int, work: Work) -> LoadResult:
-    """Send requests to the engine with `concurrency` of them under way at any time."""
     windows = [work.window(index) for index in range(work.n_windows(concurrency, n_requests))]
     latencies: list[float] = []
     n_wrong = n_tokens = 0
@@ -294,7 +289,6 @@ async def measure(
 
 
 def describe_device(config: EngineConfig) -> dict[str, Any]:
-    """The name of the device that runs the engine, and the version of CUDA."""
     import torch
 
     if not torch.cuda.is_available() or config.device == "cpu":
@@ -422,7 +416,6 @@ def preset_work(clips: int | None) -> Work:
 
 
 def complain(result: dict[str, Any]) -> list[str]:
-    """The reasons for which the figures are wrong."""
     rows = [*result["loads"], *result["ablation"]]
     found = []
     if n_wrong := sum(row["wrong_length"] for row in rows):

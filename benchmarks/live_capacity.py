@@ -150,8 +150,6 @@ def main(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What every client does."""
-
     start: dict[str, Any]
     """The `start` message that it sends."""
     seconds: float
@@ -356,7 +354,6 @@ def admission_tables(result: dict[str, Any]) -> list[Table]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    """The table: one row for each number of sessions."""
     silence_ms = result["silence_ms"]
     wait = f"{silence_ms} ms of silence" if silence_ms else f"a flush after {1000 * FLUSH_AFTER_S:.0f} ms"
     rows = [

@@ -24,7 +24,6 @@ class LiveTimeline:
         self._labels: dict[int, tuple[Stretch, int]] = {}
 
     def note(self, stretches: Sequence[Stretch], found: dict[int, int]) -> None:
-        """Note the answer to these stretches."""
         known = {id_: stretch for id_, (stretch, _) in self._labels.items()} | {each.id: each for each in stretches}
         self._labels |= {id_: (known[id_], speaker) for id_, speaker in found.items() if id_ in known}
 

@@ -138,7 +138,6 @@ async def run_level(server: RunningServer, client: PeerClient, recordings: list[
 
 
 def level_result(logs: list[CaptionLog], used: dict[str, Any]) -> dict[str, Any]:
-    """The figures of one level, as the result file holds them."""
     words, errors = WordLatencies(), WordErrors()
     for log in logs:
         words.add(measure_words(log.captions, spoken_words(log.recording.utterances), log.started_at))
@@ -160,7 +159,6 @@ def level_result(logs: list[CaptionLog], used: dict[str, Any]) -> dict[str, Any]
 
 
 def table(result: dict[str, Any]) -> Table:
-    """The table: one row for each server and number of clients."""
     columns = (
         "server",
         "streams",

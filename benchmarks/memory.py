@@ -57,8 +57,6 @@ GENEROUS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What the server has to do."""
-
     n_warm_up: int
     """Short sessions before all others."""
     n_sessions: int
@@ -128,7 +126,6 @@ class Stages:
         """The memory since the last row, in MiB."""
 
     async def run(self) -> None:
-        """Run all stages."""
         sampling = asyncio.create_task(self._sample())
         try:
             await self._run()
@@ -256,7 +253,6 @@ BOUNDARY = "tutti"
 
 
 def _multipart(file: bytes) -> bytes:
-    """The body of a request with a file."""
     head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="speech.wav"\r\n\r\n'
     model = f'\r\n--{BOUNDARY}\r\nContent-Disposition: form-data; name="model"\r\n\r\ntutti\r\n--{BOUNDARY}--\r\n'
     return head.encode() + file + model.encode()

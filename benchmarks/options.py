@@ -31,7 +31,6 @@ def benchmark_command(needs: Sequence[str] = ()) -> Callable[[Callable[..., None
 
 
 def missing_extra(package: str) -> click.ClickException:
-    """The error of a command that needs a package which is not installed."""
     return click.ClickException(f"{package} is not installed: pip install -e '.[{EXTRAS[package]}]'")
 
 

@@ -20,8 +20,6 @@ STOP_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What an engine did in one turn."""
-
     value: Any
     wall_s: float
     cpu_s: float

@@ -59,8 +59,6 @@ from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, read_chec
 
 @dataclass(slots=True, kw_only=True)
 class Turns:
-    """What one system did in all of its turns."""
-
     system: System
     results: list[ClipResult] = field(default_factory=list)
     cpu_s: float | None = 0.0
@@ -219,7 +217,6 @@ def compare(turns: Mapping[str, Turns], clips: Sequence[Clip]) -> dict[str, Any]
 
 
 def system_result(turns: Turns, clips: Sequence[Clip], errors: Mapping[str, WordErrors]) -> dict[str, Any]:
-    """The figures and the texts of one system."""
     return {
         "title": turns.system.title,
         "state": "measured",

@@ -44,16 +44,13 @@ class ReferenceUtterance:
 
     @property
     def start_s(self) -> float:
-        """Where the speech begins."""
         return self.spans[0][0]
 
     @property
     def end_s(self) -> float:
-        """Where the speech ends."""
         return self.spans[-1][1]
 
     def shifted(self, by_s: float) -> "ReferenceUtterance":
-        """The same utterance `by_s` later."""
         return replace(self, spans=tuple((start + by_s, end + by_s) for start, end in self.spans))
 
 
@@ -69,7 +66,6 @@ class Recording:
 
     @property
     def audio_s(self) -> float:
-        """Length in seconds."""
         return len(self.samples) / SAMPLE_RATE
 
 
@@ -179,7 +175,6 @@ def with_silence(recording: Recording, seconds: float) -> Recording:
 
 
 def to_pcm(samples: Samples) -> bytes:
-    """The samples as 16-bit PCM."""
     return (np.clip(samples, -1, 1) * 32_767).astype("<i2").tobytes()
 
 

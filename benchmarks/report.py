@@ -26,7 +26,6 @@ class Table:
     rows: Sequence[tuple[str, ...]]
 
     def rich(self) -> RichTable:
-        """The table as rich prints it in a terminal."""
         table = RichTable(title=self.title, title_justify="left", title_style="bold", box=None, pad_edge=False)
         for index, column in enumerate(self.columns):
             table.add_column(column, justify="right" if index else "left", no_wrap=True)

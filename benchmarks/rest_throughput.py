@@ -69,15 +69,12 @@ class Speech(Work):
     clips: Sequence[Samples] = ()
 
     def window(self, index: int) -> Window:
-        """The window of a request."""
         samples = self.clips[index % len(self.clips)]
         return Window(samples=samples, session="", options=OPTIONS, priority=Priority.FILE)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of one request."""
-
     latency_s: float
     """Seconds from the first byte sent to the last byte received."""
     failure: str | None = None
@@ -86,8 +83,6 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ClientLoad:
-    """The requests that one client process sends."""
-
     url: str
     files: tuple[bytes, ...]
     n_requests: int
@@ -253,7 +248,6 @@ def _settled_counters(server: RunningServer) -> Counters:
 
 
 def send_requests(load: ClientLoad) -> list[Answer]:
-    """Send all requests of one client process."""
     return uvloop.run(_send_requests(load))
 
 
@@ -284,7 +278,6 @@ async def transcribe(client: httpx.AsyncClient, body: bytes, content_type: str) 
 
 
 def complain(result: dict[str, Any]) -> list[str]:
-    """The reasons for which the run fails."""
     engine, service = result["engine"], result["service"]
     found = [f"failed: {failure}" for failure in service["failures"][:N_SHOWN_FAILURES]]
     if service["windows"] != service["answered"]:
@@ -300,7 +293,6 @@ def complain(result: dict[str, Any]) -> list[str]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    """The table: a row for the engine and a row for the service."""
     rows: list[tuple[str, ...]] = []
     for title, row in (("engine", result["engine"]), ("service", result["service"])):
         rows.append(

@@ -43,12 +43,10 @@ class WordErrors:
 
     @property
     def rate(self) -> float | None:
-        """Word error rate as a fraction, or `None` without a reference."""
         return (self.substituted + self.missing + self.inserted) / self.words if self.words else None
 
     @property
     def missing_rate(self) -> float | None:
-        """Missing words as a fraction of the reference, or `None` without a reference."""
         return self.missing / self.words if self.words else None
 
 
@@ -58,7 +56,6 @@ def word_errors(reference: str, text: str) -> WordErrors:
 
 
 def count_errors(expected: Sequence[str], actual: Sequence[str]) -> WordErrors:
-    """Count the errors between two lists of normalised words."""
     pairs = align(expected, actual)
     n_hits = sum(a is not None and b is not None and expected[a] == actual[b] for a, b in pairs)
     n_missing = sum(b is None for _, b in pairs)

@@ -38,7 +38,6 @@ class RunningServer:
     """`None` for a server that the benchmark did not start: its use of the machine is not measured."""
 
     def fetch(self, path: str) -> str:
-        """The body of a GET request."""
         with urllib.request.urlopen(self.url + path, timeout=10) as response:
             return str(response.read().decode())
 
@@ -60,7 +59,6 @@ def running_server(arguments: Sequence[str]) -> Iterator[RunningServer]:
 
 
 def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
-    """The command that starts `tutti serve` of this checkout on a port."""
     own = ["--port", str(port), "--log-level", "warning"]
     return [sys.executable, "-m", "tutti_server.app", "serve", *own, *arguments]
 

@@ -20,7 +20,6 @@ class Counters:
 
     @classmethod
     def parse(cls, text: str) -> "Counters":
-        """Read the Prometheus text format."""
         samples = {
             (sample.name, frozenset(sample.labels.items())): sample.value
             for family in text_string_to_metric_families(text)

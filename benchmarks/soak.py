@@ -45,8 +45,6 @@ STOP_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the client of one session sends."""
-
     samples: Samples
     """The audio that is repeated."""
     audio_s: float
@@ -62,8 +60,6 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Snapshot:
-    """The session and the server at one moment."""
-
     taken_at: float
     sent_s: float
     """Seconds of audio sent so far."""
@@ -131,7 +127,6 @@ class _SoakSession:
         self._last: _Snapshot | None = None
 
     async def run(self) -> None:
-        """Run the session until the server stops it."""
         self._last = await self._take_snapshot()
         async with tutti.connect(
             self._server.url,
@@ -189,7 +184,6 @@ class _SoakSession:
 
 
 def row(before: _Snapshot, after: _Snapshot) -> dict[str, Any]:
-    """The figures of the period between two snapshots."""
     audio_s = after.sent_s - before.sent_s
     counters = after.counters - before.counters
     cpu_s = None if before.cpu_s is None or after.cpu_s is None else after.cpu_s - before.cpu_s

@@ -174,7 +174,6 @@ def compare(modes: Sequence[Mode], clips: Sequence[Clip], found: Mapping[str, Cl
 
 
 def reader_figures(figures: ReaderFigures) -> dict[str, Any]:
-    """What readers saw, as the result file holds it."""
     first_s = figures.first_right_s
     return {
         "changed_per_word": figures.n_changed / figures.n_words if figures.n_words else None,
@@ -225,7 +224,6 @@ def _minus_files(mode: Mode, errors: Mapping[Mode, Mapping[str, WordErrors]]) ->
 
 
 def _reader(mode: Mode, clips: Sequence[Clip], found: Mapping[str, ClipResults]) -> dict[str, Any]:
-    """What readers saw of clips with speech."""
     total = ReaderFigures()
     for clip in clips:
         if clip.has_speech:

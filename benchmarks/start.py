@@ -52,7 +52,6 @@ def main(runs: int, program: str | None, path: Path, markdown: bool, serve_argum
 
 
 def time_version(command: Sequence[str]) -> dict[str, float]:
-    """Seconds that `--version` takes, on the clock and of CPU time."""
     used_s, start_s = _children_cpu_s(), time.perf_counter()
     subprocess.run([*command, "--version"], check=True, stdout=subprocess.DEVNULL)
     return {"wall_s": time.perf_counter() - start_s, "cpu_s": _children_cpu_s() - used_s}

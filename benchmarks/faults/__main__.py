@@ -29,14 +29,10 @@ Only the module of the chosen campaign is imported: the others may need browsers
 
 
 class Campaigns(click.Group):
-    """The commands of `CAMPAIGNS`."""
-
     def list_commands(self, context: click.Context) -> list[str]:
-        """The names of the campaigns."""
         return list(CAMPAIGNS)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        """The command of a campaign."""
         if name not in CAMPAIGNS:
             return None
         command: click.Command = importlib.import_module(f"benchmarks.faults.{CAMPAIGNS[name]}").main

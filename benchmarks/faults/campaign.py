@@ -22,13 +22,9 @@ NEAR_S = 15.0
 
 
 class Service(Protocol):
-    """The service that a campaign disturbs."""
-
     url: str
 
-    def is_running(self) -> bool:
-        """Whether it runs. A fault may end it."""
-        ...
+    def is_running(self) -> bool: ...
 
     async def start(self) -> None:
         """Start it again, and wait until it is ready."""
@@ -46,8 +42,6 @@ Faults = Mapping[str, tuple[Callable[[ServiceT, Random], Awaitable[None]], float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a campaign does."""
-
     recordings: Sequence[Recording]
     files: Mapping[str, Path] = field(default_factory=dict)
     """The recordings as files for uploads, by name."""
@@ -70,8 +64,6 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault that happened."""
-
     name: str
     at: float
     """When, by `time.monotonic`."""
@@ -93,11 +85,9 @@ class CampaignLog:
         return sum(fault.name in CUTS for fault in self.faults)
 
     def n_process_faults(self) -> int:
-        """How many faults of processes there were."""
         return sum(fault.session is None for fault in self.faults)
 
     def counts(self) -> Counter[str]:
-        """How often each fault happened."""
         return Counter(fault.name for fault in self.faults)
 
 

@@ -32,7 +32,6 @@ class Difference:
 
     @property
     def n_words(self) -> int:
-        """How many words differ."""
         return max(len(self.expected), len(self.received))
 
 

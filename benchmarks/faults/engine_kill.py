@@ -103,7 +103,6 @@ class EngineKill(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Wait, kill the engine, and wait until it is back."""
         assert self._server.pid
         n_engines = self._n_up()
         time.sleep(max(0.0, self._at_s - time.monotonic()))
@@ -153,7 +152,6 @@ def figures(log: LoadLog, n_sessions: int, times_s: tuple[float, float, float, f
 
 
 def complain(result: dict[str, Any]) -> list[str]:
-    """The reasons for which the run fails."""
     found = [
         f"{result[name]} {name.replace('_', ' ')}" for name in ("finals_missing", "refused", "ended") if result[name]
     ]
@@ -169,7 +167,6 @@ def complain(result: dict[str, Any]) -> list[str]:
 
 
 def table(result: dict[str, Any]) -> Table:
-    """The table: a row for each phase."""
     return Table(
         f"{result['sessions']} sessions; one engine was killed, and was away for {result['away_s']:.1f} s; "
         f"{result['ended']} sessions were ended, {result['finals_missing']} finals are missing (s, p50/p95/p99)",

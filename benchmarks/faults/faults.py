@@ -152,7 +152,6 @@ PROCESS_FAULTS: Mapping[str, tuple[ProcessFault, float]] = {
 
 
 def _one_of(pids: list[int], random: Random) -> list[int]:
-    """One of the processes, if there is any at the moment."""
     return random.sample(pids, min(1, len(pids)))
 
 

@@ -94,13 +94,11 @@ class Gateways:
         self.addresses[number] = text.split()[0]
 
     def kill(self, number: int) -> None:
-        """End a gateway at once."""
         self.addresses.pop(number, None)
         self._processes[number].kill()
         self._processes[number].wait()
 
     def stop(self) -> None:
-        """End all."""
         for process in self._processes.values():
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -141,8 +139,6 @@ class Receiver:
 
 @dataclass(slots=True, kw_only=True)
 class Campaign:
-    """One run."""
-
     n_jobs: int
     n_kills: int
     gateways: Gateways
@@ -165,12 +161,10 @@ class Campaign:
                 tasks.create_task(self._send(http, numbers))
 
     def client(self) -> httpx.AsyncClient:
-        """A client of the gateways."""
         return httpx.AsyncClient(timeout=30)
 
     @property
     def headers(self) -> dict[str, str]:
-        """What all requests have."""
         return {"Authorization": f"Bearer {self.key}"}
 
     def address(self) -> str | None:
@@ -192,7 +186,6 @@ class Campaign:
             self.has_killed = asyncio.Event()
 
     async def _until_at_work(self, http: httpx.AsyncClient) -> None:
-        """Return when a job is worked on, or after a while."""
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_WAIT_S):
                 while True:
@@ -236,14 +229,11 @@ def words(number: int) -> list[int]:
 
 
 def recording(number: int) -> np.ndarray:
-    """The recording of a job."""
     return np.concatenate((silence(0.3), speech(words(number)), silence(0.3)))
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where the recordings are."""
-
     spool: Spool
     address: str
     """The setting of the gateways; empty for the folder that they take by themselves."""
@@ -264,7 +254,6 @@ def storage(name: str, folder: Path) -> Iterator[Storage]:
 async def campaign(
     n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: int, folder: Path, stored: Storage
 ) -> dict[str, Any]:
-    """Run one, and return its figures."""
     database, receiver = Database(url), Receiver()
     key, _ = await database.run(key_records.create, ApiKey(name=f"kills-{seed}"))
     address = url.render_as_string(hide_password=False)
@@ -343,7 +332,6 @@ async def _all_ended(run: Campaign, receiver: Receiver) -> dict[str, dict[str, A
 
 
 async def _listed(run: Campaign, http: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
-    """All jobs that the account sees."""
     jobs: dict[str, dict[str, Any]] = {}
     after, has_more = "", True
     while has_more:
@@ -356,7 +344,6 @@ async def _listed(run: Campaign, http: httpx.AsyncClient) -> dict[str, dict[str,
 
 
 def _numbered(run: Campaign, jobs: dict[str, dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The jobs that are listed, with their numbers."""
     return ((number, jobs[id_]) for number, ids in run.ids.items() for id_ in ids & jobs.keys())
 
 
@@ -371,7 +358,6 @@ async def _wrong_texts(run: Campaign, jobs: dict[str, dict[str, Any]]) -> int:
 
 
 def complain(figures: dict[str, Any]) -> list[str]:
-    """What is wrong with a run."""
     n = figures["jobs"]
     expected = {"listed": n, "done": n, "counted": n, "reported": n, "doubled": 0, "wrong_texts": 0, "unsigned": 0}
     expected |= {"reports_that_differ": 0, "left_after_cleaning": 0}
@@ -387,7 +373,6 @@ def complain(figures: dict[str, Any]) -> list[str]:
 
 
 def table(figures: dict[str, Any]) -> Table:
-    """The figures as a table."""
     rows = [(name.replace("_", " "), str(value)) for name, value in figures.items()]
     return Table("Jobs under kills", ("count", "value"), rows)
 

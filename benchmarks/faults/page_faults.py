@@ -70,8 +70,6 @@ PageFault = Callable[[BrowserPage], Awaitable[None]]
 
 @dataclass(frozen=True, kw_only=True)
 class PageRun:
-    """What a page showed."""
-
     lines: list[str]
     changes: list[str]
     """Solid text that changed later, and errors of the page."""
@@ -267,7 +265,6 @@ async def _apply_nothing(page: BrowserPage) -> None:
 
 
 def _recording(cut_s: int) -> Recording:
-    """A recording for cuts of this length."""
     return load_bundled(cut_s + AROUND_S, 1)[0]
 
 
@@ -289,14 +286,12 @@ def compared(fault: str, at_s: float, expected: PageRun, actual: PageRun) -> Run
 
 
 def differences(expected: list[str], actual: list[str]) -> Iterator[tuple[str, str]]:
-    """The places where two texts differ: the words of the first, and those of the second."""
     for kind, i, i_end, j, j_end in SequenceMatcher(None, expected, actual, False).get_opcodes():
         if kind != "equal":
             yield " ".join(expected[i:i_end]), " ".join(actual[j:j_end])
 
 
 def table(runs: Iterable[Run]) -> Table:
-    """A row for each browser and kind of fault."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in runs:
         groups.setdefault((run.browser, run.fault), []).append(run)

@@ -98,15 +98,12 @@ class RayService:
         return await self._have_room(self.n_nodes)
 
     def engines(self) -> list[int]:
-        """The process ids of the engines."""
         return self._replicas("Engines")
 
     def gateways(self) -> list[int]:
-        """The process ids of the gateways."""
         return self._replicas("Gateways")
 
     def proxies(self) -> list[int]:
-        """The process ids of Serve's proxies."""
         return self._workers("ray::ProxyActor")
 
     async def scale(self, n_replicas: int) -> None:
@@ -153,7 +150,6 @@ class RayService:
         head.start_gcs_server()
 
     async def add_node(self) -> None:
-        """Start another node."""
         await asyncio.to_thread(_with_patience, lambda: self._cluster.add_node(**_node()))
 
     def _deploy(self, **options: Any) -> None:
@@ -195,7 +191,6 @@ class RayService:
 
     @staticmethod
     def _children(node: Any) -> list[int]:
-        """The process ids of the workers of a node."""
         return machine.children(node.all_processes["raylet"][0].process.pid)
 
 

@@ -66,11 +66,9 @@ class DisturbedService:
             return await asyncio.to_thread(self._process.wait)
 
     def is_running(self) -> bool:
-        """Whether the supervisor runs."""
         return self._process is not None and self._process.poll() is None
 
     def supervisor(self) -> int:
-        """The process id of the supervisor."""
         assert self._process
         return self._process.pid
 
@@ -79,16 +77,13 @@ class DisturbedService:
         return engine_processes(self.supervisor())
 
     def gateways(self) -> list[int]:
-        """The process ids of the gateways."""
         return [pid for pid in machine.children(self.supervisor()) if _is_gateway(pid)]
 
     def signal(self, sent: signal.Signals) -> None:
-        """Send a signal to the supervisor."""
         assert self._process
         self._process.send_signal(sent)
 
     def log_end(self) -> str:
-        """The end of what the service has printed."""
         self._output.flush()
         self._output.seek(0)
         return self._output.read()[-4000:]

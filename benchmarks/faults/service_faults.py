@@ -169,7 +169,6 @@ def _count(found_kinds: Sequence[tuple[str, int]]) -> dict[str, int]:
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
-    """The faults, and what came of them."""
     faults = result["faults"]
     planned = [*NETWORK_FAULTS, *PROCESS_FAULTS]
     names = [*planned, *(name for name in faults if name not in planned)]

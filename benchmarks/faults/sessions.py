@@ -23,8 +23,6 @@ OPEN_LATER = (tutti.Overloaded, tutti.Unreachable, tutti.TimedOut, tutti.Connect
 
 @dataclass(slots=True, kw_only=True)
 class SessionLog:
-    """What one session received."""
-
     recording: str
     is_open: bool = False
     """Whether the service has accepted it."""

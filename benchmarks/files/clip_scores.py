@@ -29,8 +29,6 @@ ALL_HUMAN = "all human"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """The word errors of clips with speech, summed."""
-
     files: int = 0
     audio_s: float = 0.0
     words: WordErrors = field(default_factory=WordErrors)
@@ -41,7 +39,6 @@ class Score:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The score and its error rate, as the result file holds them."""
         return {**asdict(self), "wer": self.words.rate}
 
 
@@ -67,18 +64,14 @@ class Invented:
 
     @property
     def per_minute(self) -> float | None:
-        """Invented words per minute of audio; `None` without audio."""
         return 60 * self.n_words / self.audio_s if self.audio_s else None
 
     def to_json(self) -> dict[str, Any]:
-        """The counts, as the result file holds them."""
         return {**asdict(self), "per_minute": self.per_minute}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Languages:
-    """The languages that a system detected, beside those of the manifest."""
-
     files: int
     """Clips whose language was not named."""
     right: int

@@ -55,7 +55,6 @@ class Clip:
 
     @property
     def audio_s(self) -> float:
-        """Length in seconds."""
         return len(self.channels[0]) / SAMPLE_RATE
 
     @property
@@ -65,7 +64,6 @@ class Clip:
 
     @property
     def has_speech(self) -> bool:
-        """Whether any channel holds speech."""
         return any(self.texts)
 
 
@@ -203,7 +201,6 @@ def read_pcm(file: Path, *, is_mixed: bool) -> tuple[Pcm, ...]:
 
 
 def to_wav(channel: Pcm) -> bytes:
-    """The content of a mono WAV file."""
     buffer = io.BytesIO()
     with wave.open(buffer, "wb") as file:
         file.setnchannels(1)

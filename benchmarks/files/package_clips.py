@@ -69,7 +69,6 @@ def main(packages: Path, output: Path, clips: int) -> None:
 
 
 def prompts(share: Path, language: str) -> Iterator[Labelled]:
-    """The prompts of Asterisk in a language."""
     listed = share / "doc" / f"asterisk-core-sounds-{language}" / f"core-sounds-{language}.txt.gz"
     voices = list((share / "asterisk" / "sounds").glob(f"{language}_*"))
     text = gzip.decompress(listed.read_bytes()).decode("utf-8-sig", "replace") if listed.exists() else ""
@@ -80,7 +79,6 @@ def prompts(share: Path, language: str) -> Iterator[Labelled]:
 
 
 def dialogues(share: Path, language: str) -> Iterator[Labelled]:
-    """The dialogues of Fish Fillets in a language."""
     game = share / "games" / "fillets-ng"
     for script in sorted((game / "script").glob(f"*/dialogs_{language}.lua")):
         for name, said in DIALOGUE.findall(script.read_text(encoding="utf-8", errors="replace")):
@@ -90,7 +88,6 @@ def dialogues(share: Path, language: str) -> Iterator[Labelled]:
 
 
 def names(share: Path, language: str) -> Iterator[Labelled]:
-    """The names of things in Tux Paint in a language."""
     for listed in sorted((share / "tuxpaint" / "stamps").rglob("*.txt")):
         said = dict(NAME.findall(listed.read_text(encoding="utf-8", errors="replace"))).get(language)
         file = listed.with_name(f"{listed.stem}_desc_{language}.ogg")

@@ -53,8 +53,6 @@ class PeerDied(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What every system receives."""
-
     folder: str
     """The checkpoint folder in the layout of transformers."""
     ct2_folder: Callable[[], str]
@@ -86,8 +84,6 @@ class TimedWord:
 
 @dataclass(frozen=True, slots=True)
 class ChannelResult:
-    """What a system wrote for one channel of a clip."""
-
     text: str = ""
     language: str | None = field(default=None, kw_only=True)
     """The code of the language that the system detected; `None` if it was named or is not known."""
@@ -97,8 +93,6 @@ class ChannelResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClipResult:
-    """The transcript of a clip."""
-
     clip: Clip
     channels: tuple[ChannelResult, ...]
     """For a clip that failed, the text received until then."""
@@ -108,8 +102,6 @@ class ClipResult:
 
 
 class RunningSystem(Protocol):
-    """A system that has started."""
-
     @property
     def pid(self) -> int | None:
         """Its process, whose family's processor time is measured."""
@@ -148,7 +140,6 @@ class FilesOverRest:
         self._setup, self._client, self._has_words = setup, client, has_words
 
     async def transcribe(self, clips: Sequence[Clip]) -> list[ClipResult]:
-        """See `RunningSystem`."""
         return [await self._transcribe(clip) for clip in clips]
 
     async def _transcribe(self, clip: Clip) -> ClipResult:
@@ -188,7 +179,6 @@ class LiveSessions:
         self._setup, self._url = setup, server.url
 
     async def transcribe(self, clips: Sequence[Clip]) -> list[ClipResult]:
-        """See `RunningSystem`."""
         return list(await asyncio.gather(*(self._stream(clip) for clip in clips)))
 
     async def _stream(self, clip: Clip) -> ClipResult:
@@ -237,7 +227,6 @@ class PeerProcess:
         self._failure: str | None = None
 
     async def transcribe(self, clips: Sequence[Clip]) -> list[ClipResult]:
-        """See `RunningSystem`."""
         return [await self._transcribe(clip) for clip in clips]
 
     async def _transcribe(self, clip: Clip) -> ClipResult:
@@ -272,7 +261,6 @@ async def open_files(setup: Setup, dtype: str, *, has_words: bool = False) -> As
 
 @asynccontextmanager
 async def open_live(setup: Setup, dtype: str) -> AsyncIterator[RunningSystem]:
-    """Tutti live, with a server of its own."""
     with running_server(_server_arguments(setup, dtype)) as server:
         yield LiveSessions(setup, server)
 

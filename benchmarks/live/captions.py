@@ -33,8 +33,6 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class SpokenWord:
-    """A word of the reference and when it is spoken."""
-
     word: str
     start_s: float
     end_s: float
@@ -59,7 +57,6 @@ class WordLatencies:
     """Words that the stable part of a text shows and the next stable part does not."""
 
     def add(self, other: "WordLatencies") -> None:
-        """Add the words of another stream."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 

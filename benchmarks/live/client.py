@@ -37,8 +37,6 @@ class ClientLog:
 
 @dataclass(slots=True, kw_only=True)
 class StreamLog(ClientLog):
-    """What one client of tutti did, and the events it received."""
-
     events: list[tuple[float, tutti.Event]] = field(default_factory=list)
     """Each event with its arrival time."""
 
@@ -102,7 +100,6 @@ def describe_error(error: BaseException) -> str:
 
 
 async def chunks_of(samples: Samples) -> AsyncGenerator[bytes, None]:
-    """Samples as chunks of PCM, without pauses."""
     for begin in range(0, len(samples), CHUNK_SAMPLES):
         yield to_pcm(samples[begin : begin + CHUNK_SAMPLES])
 

@@ -124,7 +124,6 @@ class _ForwardedConnection:
         self._is_over = asyncio.Event()
 
     async def run(self) -> None:
-        """Forward bytes in both directions until one of them ends."""
         pumps = [asyncio.create_task(self._pump(reader, writer)) for reader, writer in self._directions]
         pumps.append(asyncio.create_task(self._wait_until_over()))
         try:

@@ -36,7 +36,6 @@ class Latencies:
     errors: WordErrors = field(default_factory=WordErrors)
 
     def add(self, other: "Latencies") -> None:
-        """Add the figures of another stream."""
         for name in DELAYS:
             getattr(self, name).extend(getattr(other, name))
         self.words.add(other.words)

@@ -109,7 +109,6 @@ def level_result(logs: list[StreamLog], used: dict[str, Any]) -> dict[str, Any]:
 
 
 def late_text(late_s: dict[str, Any]) -> list[str]:
-    """A warning if the load generator was late."""
     if (late_s["max"] or 0.0) <= LATE_S:
         return []
     return [f"the load generator was up to {late_s['max']:.2f} s late; the figures are worse than the server's"]

@@ -62,7 +62,6 @@ class ReaderFigures:
     """The same until it is stable."""
 
     def add(self, other: "ReaderFigures") -> None:
-        """Add what readers of another session saw."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
@@ -85,7 +84,6 @@ class LiveText:
 
     @property
     def text(self) -> str:
-        """The final text of all utterances."""
         return " ".join(text for _, text in sorted(self._ended.items()) if text)
 
     def on_event(self, at_s: float, event: events.Event | tutti.Event) -> None:

@@ -56,14 +56,11 @@ class PreparedCall:
         return min(before[-1][1], end_s) if before else end_s
 
     def speech_s(self, until_s: float) -> float:
-        """Seconds of speech before a time."""
         return sum(min(end, until_s) - start for start, end in self.spans if start < until_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientGroup:
-    """The clients of one process."""
-
     url: str
     """`ws://host:port/v1/stream`"""
     start: dict[str, Any]
@@ -80,8 +77,6 @@ class ClientGroup:
 
 @dataclass(slots=True, kw_only=True)
 class ServedSession:
-    """A session that the server accepted."""
-
     speech_s: float
     """Seconds of speech that the client sent."""
     n_interims: int = 0
@@ -118,7 +113,6 @@ class LoadLog:
     """Sessions that did not end as they should, and error events."""
 
     def add(self, other: "LoadLog") -> None:
-        """Add the log of another process."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 

@@ -88,7 +88,6 @@ def main(
 
 
 def table(result: dict[str, Any]) -> Table:
-    """The table: one column for each number of clients."""
     levels = result["levels"]
     return Table(
         "Live sessions (times in s, p50/p95/p99)",

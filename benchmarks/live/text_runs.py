@@ -51,7 +51,6 @@ class Never:
     needs_attention = False
 
     def is_stable(self, word: SeenWord, audio_s: float) -> bool:
-        """As in `StabilityPolicy`."""
         return False
 
 
@@ -70,19 +69,15 @@ class Mode:
 
     @property
     def is_live(self) -> bool:
-        """Whether it runs live sessions."""
         return self.policy != FILES
 
     @property
     def title(self) -> str:
-        """The heading of its figures."""
         return f"{self.policy}, {self.beams} {'beam' if self.beams == 1 else 'beams'}"
 
 
 @dataclass(slots=True)
 class ModeResult:
-    """What one mode wrote for a clip."""
-
     texts: list[str] = field(default_factory=list)
     """The text of each channel."""
     figures: ReaderFigures = field(default_factory=ReaderFigures)
@@ -94,8 +89,6 @@ ClipResults = dict[Mode, ModeResult]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What each process receives."""
-
     engine: EngineConfig
     endpointing: commands.Endpointing
     modes: tuple[Mode, ...]

@@ -65,7 +65,6 @@ async def run_client(client: PeerClient, url: str, log: CaptionLog, *, language:
 
 
 async def tutti_client(url: str, log: CaptionLog, language: str) -> None:
-    """The Python client of tutti."""
     seen = StreamLog(recording=log.recording, all_sent=log.all_sent)
     try:
         await stream(url, seen, language=language)

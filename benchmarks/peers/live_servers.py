@@ -17,8 +17,6 @@ PROGRAMS = Path(__file__).parents[1] / "peer_servers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSetup:
-    """The setup that every server receives."""
-
     model: str
     """The model of tutti."""
     ct2_folder: Path
@@ -31,15 +29,12 @@ class ServerSetup:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Environment variables of the server's process."""
         n = str(self.n_threads)
         return {"OMP_NUM_THREADS": n, "MKL_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n, "HF_HUB_OFFLINE": "1"}
 
 
 @dataclass(frozen=True, slots=True)
 class PeerServer:
-    """A server in the comparison."""
-
     title: str
     start: Callable[[ServerSetup], AbstractContextManager[RunningServer]]
     client: PeerClient
@@ -48,13 +43,11 @@ class PeerServer:
 
     @property
     def python(self) -> Path:
-        """The Python interpreter that runs the server."""
         return ENVIRONMENTS / self.environment / "bin" / "python" if self.environment else Path(sys.executable)
 
 
 @contextmanager
 def tutti(setup: ServerSetup) -> Iterator[RunningServer]:
-    """`tutti serve`."""
     arguments = ["--threads", str(setup.n_threads), "--max-sessions", str(setup.n_streams + 1), *ADMIT_ALL]
     with running_server(["--model", setup.model, *arguments, *setup.tutti_arguments]) as server:
         yield server

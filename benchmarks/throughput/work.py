@@ -15,8 +15,6 @@ N_NOISES = 64
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Requests of the same length."""
-
     audio_s: float
     n_tokens: int
     n_beams: int = field(default=1, kw_only=True)
@@ -40,16 +38,13 @@ class Work:
         return least
 
     def n_tokens_of(self, index: int) -> int:
-        """The number of tokens that a request is decoded to, its end token included."""
         return self.n_tokens
 
     @property
     def mean_tokens(self) -> float:
-        """The mean number of tokens of a request."""
         return self.n_tokens
 
     def lengths(self, n_requests: int) -> list[int]:
-        """The tokens of all requests of a run."""
         return [self.n_tokens_of(index) for index in range(n_requests)]
 
 
@@ -61,7 +56,6 @@ class MixedWork(Work):
     """The seconds of audio and the tokens of each request, in the order in which they are sent."""
 
     def window(self, index: int) -> Window:
-        """The window of a request."""
         audio_s, n_tokens = self.clips[index % len(self.clips)]
         samples = _noise(index % N_NOISES)[: round(audio_s * SAMPLE_RATE)]
         return Window(samples=samples, session="", options=decode_options(n_tokens), priority=Priority.FILE)
@@ -75,12 +69,10 @@ class MixedWork(Work):
         return len(self.clips)
 
     def n_tokens_of(self, index: int) -> int:
-        """The number of tokens that a request is decoded to, its end token included."""
         return self.clips[index % len(self.clips)][1]
 
     @property
     def mean_tokens(self) -> float:
-        """The mean number of tokens of a request."""
         return sum(n_tokens for _, n_tokens in self.clips) / len(self.clips)
 
 
