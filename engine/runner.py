@@ -653,7 +653,6 @@ def _starts(slots: Sequence[int], prompts: Sequence[Prompt]) -> tuple[Sequence[i
 
 
 def _sampled_token(token: float, logprob: float, state: float = -1) -> SampledToken:
-    """Make a token from a row of numbers on the host."""
     return SampledToken(int(token), logprob, None if state < 0 else peak_s(state))
 
 

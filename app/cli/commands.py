@@ -111,7 +111,6 @@ class _SettingsCommand(click.Command):
     """A command with settings of the service."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line. Where an option was removed, or its plug-in is missing, the error says so."""
         try:
             return super().parse_args(ctx, args)
         except SettingsError as error:
@@ -127,7 +126,6 @@ class _ServeCommand(_SettingsCommand):
     """A command whose options are also those of plug-ins, which are looked for when the command is used."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The options of the service, and those of plug-ins."""
         if PLUGIN_OPTIONS not in ctx.meta:
             ctx.meta[PLUGIN_OPTIONS] = [
                 click.Option([declaration], **attributes) for declaration, attributes in map(_option, plugin_settings())
@@ -140,11 +138,9 @@ class _Commands(click.Group):
     """The commands of `tutti`, and those of plug-ins, which are looked for when one of them may be meant."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all commands."""
         return sorted({*super().list_commands(ctx), *_plugin_commands()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command with this name."""
         return super().get_command(ctx, cmd_name) or _plugin_commands().get(cmd_name)
 
 
@@ -184,7 +180,6 @@ class _FiniteRange(click.FloatRange):
     """Numbers from a range. To click, NaN is in every range, and infinity in one without an upper end."""
 
     def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the number."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"expected a finite number, got {value!r}", param, ctx)
@@ -195,7 +190,6 @@ class _FormatChoice(click.Choice[str]):
     """The formats of transcripts. `text` is the older name of `txt`."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name of the format."""
         return super().convert("txt" if value == "text" else value, param, ctx)
 
 

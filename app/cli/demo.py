@@ -50,11 +50,9 @@ class _Latency:
         """The time from the end of each utterance to its final text, in seconds."""
 
     def audio_sent(self) -> None:
-        """Note that the next chunk is sent now."""
         self._sent_at.append(time.monotonic())
 
     def event_received(self, event: tutti.Event) -> None:
-        """Measure the times that end with this event."""
         match event:
             case tutti.SpeechStarted():
                 self._speech_sent_at[event.utterance] = self._clock_at(event.at_s)

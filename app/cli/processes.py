@@ -113,7 +113,6 @@ class _PartOfCommand(Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone. Called by uvicorn."""
         yield
 
 
@@ -313,7 +312,6 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
 
 
 def _prepare_process(settings: Settings, folder: str) -> None:
-    """Called first in each engine process and each gateway process."""
     # The supervisor handles it.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     set_up_logging(settings)
@@ -323,7 +321,6 @@ def _prepare_process(settings: Settings, folder: str) -> None:
 def _start_engine_process(
     settings: Settings, place: EnginePlace
 ) -> AbstractAsyncContextManager[api.CallbackTranscriber]:
-    """Called in each engine process."""
     # Before torch is loaded, which reads it.
     os.environ.update(place.environment)
     settings = replace(settings, threads=place.threads)

@@ -141,7 +141,6 @@ def _stated(recording: Recording, track: str | None) -> FileInfo | None:
 
 
 def _without_field(error: MediaError) -> str:
-    """The message without the name of the field."""
     return str(error).removeprefix(FIELD)
 
 
@@ -181,8 +180,6 @@ async def transcribe_all(transcriber: api.Transcriber, inputs: Sequence[Input], 
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """Transcribes one recording after another, or several at a time."""
-
     transcriber: api.Transcriber
     job: Job
     display: "_Display"
@@ -304,7 +301,6 @@ class _StandardOutput:
         self._flush()
 
     def close(self, number: int) -> None:
-        """Note that a recording has no more text."""
         self._is_closed[number] = True
         self._flush()
 
@@ -380,5 +376,4 @@ class _Display:
         self._audio_s += audio_s
 
     def report(self, message: str) -> None:
-        """Print a line on the error stream."""
         self._err.print(message, markup=False)

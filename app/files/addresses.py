@@ -125,7 +125,6 @@ class AddressRules:
         return self._is_private(address) or is_public(address)
 
     def _is_private(self, address: Address) -> bool:
-        """Whether an address is in a private network of the operator's."""
         return any(address in each for each in self._private_networks if each.version == address.version)
 
 

@@ -91,7 +91,6 @@ async def sent(
 
 
 def _at_address(parts: SplitResult, address: str) -> str:
-    """The URL with the address in the place of the name."""
     host = f"[{address}]" if ipaddress.ip_address(address.partition("%")[0]).version == 6 else address
     netloc = host if parts.port is None else f"{host}:{parts.port}"
     return parts._replace(netloc=netloc, fragment="").geturl()

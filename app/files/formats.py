@@ -60,7 +60,6 @@ class _Format:
         return ()
 
     def text(self, item: Any) -> str:
-        """The text of the next part."""
         raise NotImplementedError
 
     def utterance_ended(self) -> str:
@@ -187,8 +186,6 @@ def _format(layout: Layout) -> _Format:
 
 @dataclass(slots=True)
 class _Plain(_Format):
-    """A line for each utterance, written segment by segment."""
-
     has_channels: bool
     _utterance: int | None = None
     """The utterance whose line is not ended."""

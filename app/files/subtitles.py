@@ -207,7 +207,6 @@ def vtt_cue(cue: Cue) -> str:
 
 
 def _before_text(speaker: str) -> str:
-    """What stands before the text of a speaker in SubRip."""
     return f"{_one_line(speaker)}: " if speaker else ""
 
 

@@ -86,7 +86,6 @@ class _Parser(MultiPartParser):
         super().on_part_data(data, start, end)
 
     def on_end(self) -> None:
-        """Note that the last boundary has arrived."""
         self.is_complete = True
 
 

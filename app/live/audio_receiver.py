@@ -134,7 +134,6 @@ class AudioReceiver:
             self._container.close()
 
     def _duration_s(self, data: bytes) -> float:
-        """How long these bytes of the client's audio last, in seconds."""
         return len(data) / self._session.bytes_per_s
 
     def _check_pace(self, data: bytes) -> None:

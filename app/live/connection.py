@@ -38,8 +38,6 @@ Of a client in real time one report comes for each second of audio: none is left
 
 
 class _SessionLog(logging.LoggerAdapter[logging.Logger]):
-    """Puts the session's id in front of every line."""
-
     def process(self, msg: str, kwargs: object) -> tuple[str, object]:  # type: ignore[override]  # narrower than typeshed
         return f"[{self.extra['session'] if self.extra else ''}] {msg}", kwargs
 

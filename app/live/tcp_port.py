@@ -137,7 +137,6 @@ class TcpPort(ABC):
     """See `TcpClient.path`."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Prepare to listen on this address."""
         self._host, self._port = host, port
 
     @abstractmethod
@@ -173,7 +172,6 @@ class _Server:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait until all connections have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

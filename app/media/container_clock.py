@@ -207,7 +207,6 @@ class PacketPlaces:
     """
 
     def __init__(self, file: FilePart) -> None:
-        """Begin at the beginning of the file."""
         self._file = file
         self._at = 0
         """The position at which the next packet begins, if nothing is between it and the last one."""
@@ -236,7 +235,6 @@ class AviIndex:
     """The times of packets by the index of an AVI. FFmpeg counts its packets, also after it has passed over some."""
 
     def __init__(self, stream: av.AudioStream) -> None:
-        """Use the index of this stream."""
         # Older releases of PyAV, which may be installed, do not give it.
         self._entries = getattr(stream, "index_entries", ())
         self._lost_s = 0.0
@@ -320,13 +318,11 @@ class _Bytes:
         """`_n_beside` before the last two packets. A packet of Ogg may end after a damaged page."""
 
     def add(self, packet: "av.Packet[av.AudioStream]") -> None:
-        """Count a packet."""
         self._before = (self._before[1], self._n_beside)
         self._count_beside(packet.pos)
         self._n_bytes += packet.size
 
     def pass_over(self, packet: "av.Packet[av.stream.Stream]") -> None:
-        """Count a packet of another stream."""
         self._count_beside(packet.pos)
         self._n_others += packet.size
 

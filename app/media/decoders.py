@@ -195,7 +195,6 @@ class _Worker:
         self._life = life
 
     def ask(self, request: bytes, file_descriptor: int) -> bool:
-        """Send a request; false if the worker is dead."""
         try:
             socket.send_fds(self._connection, [request], [file_descriptor])
         except (BrokenPipeError, ConnectionResetError):
@@ -215,7 +214,6 @@ class _Worker:
         return kind, content
 
     def close(self) -> None:
-        """Kill the worker, whatever it does."""
         self._connection.close()
         os.close(self._life)
 

@@ -248,7 +248,6 @@ def decode_frames(
 
 
 def _silence(duration_s: float, n_channels: int) -> Generator[Samples, None, None]:
-    """Silence of this length, in pieces."""
     n_left = max(round(duration_s * SAMPLE_RATE), 0) * n_channels
     while n_left > 0:
         n = min(n_left, PIECE_SAMPLES // n_channels * n_channels)
@@ -283,7 +282,6 @@ class _FrameResampler:
         self._n_held = n_held // n_channels
 
     def suits(self, frame: av.AudioFrame) -> bool:
-        """Whether a frame has the format of this resampler."""
         return self._format == (frame.sample_rate, frame.layout.name, frame.format.name)
 
     def skip(self, duration_s: float) -> None:
@@ -389,7 +387,6 @@ def _part_frames(
 def _packets(
     container: av.container.InputContainer, stream: av.AudioStream, clock: ContainerClock, file: Part
 ) -> "Iterator[av.Packet[av.AudioStream]]":
-    """The packets of one stream. The clock receives those of all streams."""
     for packet in _all_packets(container, file):
         if packet.stream.index == stream.index:
             own = cast("av.Packet[av.AudioStream]", packet)

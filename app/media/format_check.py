@@ -105,7 +105,6 @@ class FormatCheck:
     """Receives the bytes of a stream from its beginning on until the check is made."""
 
     def __init__(self, audio: AudioFormat) -> None:
-        """Begin a stream that its client declares to be in this format."""
         self.audio = audio
         self.is_done = False
         """Whether the stream was judged, so that no more bytes are needed."""
@@ -196,7 +195,6 @@ class FormatCheck:
         return first * round(FRAME_S * self.audio.sample_rate) * self._group_bytes
 
     def _levels(self, content: bytes) -> NDArray[np.float32]:
-        """The level of each frame of `FRAME_S`."""
         samples = _channel(content, self.audio)
         n_frame = round(FRAME_S * self.audio.sample_rate)
         n_frames = len(samples) // n_frame

@@ -121,7 +121,6 @@ def _spans(file: IO[bytes]) -> list[tuple[int, int]]:
 
 
 def _next_wavs(file: IO[bytes]) -> Iterator[int]:
-    """Where each WAV but the first begins."""
     start = _find_header(file, _audio_start(file, 0))
     while start is not None:
         yield start
@@ -154,7 +153,6 @@ def _page_end(bytes_at: BytesAt, start: int) -> int:
 
 
 def _next_mp4s(file: IO[bytes]) -> Iterator[int]:
-    """Where each MP4 but the first begins, by the boxes of the file."""
     at = 0
     while len(head := _bytes_at(file, at, BOX.size)) == BOX.size:
         length, name = BOX.unpack(head)
@@ -204,7 +202,6 @@ class FilePart:
     """A part of a file, as a file of its own."""
 
     def __init__(self, file: IO[bytes], start: int, end: int, head: bytes = b"") -> None:
-        """Take the bytes of a file from `start` to `end`, with a `head` before them."""
         self._file = file
         self._head = head
         self._start = start - len(head)
@@ -283,7 +280,6 @@ class _Pieces:
         self._held = b""
 
     def read(self, n: int, /) -> bytes:
-        """See `Source`."""
         while not self._held and (piece := next(self._pieces, None)) is not None:
             self._held = piece
         content, self._held = self._held[:n], self._held[n:]
@@ -299,7 +295,6 @@ class _WavPart:
         self._pieces = _Pieces(flowing(partial(part.read, SCAN_BYTES)))
 
     def read(self, n: int, /) -> bytes:
-        """See `Source`."""
         return self._pieces.read(n)
 
 
@@ -352,7 +347,6 @@ class _Stream:
         return self._held[at : at + n]
 
     def read(self, n: int, /) -> bytes:
-        """See `Source`."""
         return self._pieces.read(n)
 
     def skip(self) -> bool:
@@ -366,7 +360,6 @@ class _Stream:
         return self._has_next()
 
     def _flow(self) -> _Pieces:
-        """The bytes of the present container."""
         read = partial(self._read_own, READ_BYTES)
         is_wav = self._kind is not None and self._kind.header is HEADER
         return _Pieces(flowing(read) if is_wav else iter(read, b""))

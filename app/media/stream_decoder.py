@@ -24,8 +24,6 @@ A few bytes of a container may expand to hours of audio.
 
 
 class _Input(Enum):
-    """What the caller says of the bytes."""
-
     OPEN = auto()
     """More bytes may come."""
     ENDED = auto()
@@ -35,8 +33,6 @@ class _Input(Enum):
 
 
 class _Progress(Enum):
-    """How far the thread has come."""
-
     WORKING = auto()
     STARVED = auto()
     """The thread has used up all bytes and waits for more."""

@@ -39,8 +39,6 @@ MISSED = events.Notice("events_missed", "events of the call were lost on their w
 
 @dataclass(slots=True, kw_only=True)
 class _Followed:
-    """One call id that has subscribers at this gateway."""
-
     n_subscribers: int = 0
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nothing that is published from now on is missed."""
@@ -219,7 +217,6 @@ class CallFollower:
                 self._end(followed)
 
     def _pause(self) -> None:
-        """Forget all positions, as the store is away: everything is looked up when it is back."""
         for followed in self._followed.values():
             followed.position = followed.unheld_since = None
             if followed.feed is not None:
@@ -227,7 +224,6 @@ class CallFollower:
 
     @staticmethod
     def _end(followed: _Followed) -> None:
-        """End the call for the subscribers of this gateway."""
         if followed.feed is not None:
             followed.feed.end()
         followed.feed = followed.stream = None

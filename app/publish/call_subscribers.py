@@ -54,7 +54,6 @@ class Calls:
     """
 
     def __init__(self, max_subscribers: int) -> None:
-        """Start without calls; `max_subscribers` is the limit for all calls together."""
         self._max_subscribers = max_subscribers
         self._shares = Share()
         self._is_draining = False
@@ -261,14 +260,12 @@ class _Stream:
         self._on_refusal(call_is_on(self._call_id))
 
     def publish(self, message: CallMessage) -> None:
-        """See `PublishedCall`."""
         if self._feed is None:
             self._waiting.append(message)
         else:
             self._feed.publish(message)
 
     def end(self) -> None:
-        """See `PublishedCall`."""
         if self._has_ended:
             return
         self._has_ended = True

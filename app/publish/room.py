@@ -43,8 +43,6 @@ MISSED = {"type": "warning", "code": "events_missed", "message": "text was lost 
 
 @dataclass(slots=True, kw_only=True)
 class _Utterance:
-    """One utterance of the room."""
-
     number: int
     channel: int
     start_s: float
@@ -243,7 +241,6 @@ class Room:
                 self.frames.add(message, utterance.number)
 
     def _add(self, message: dict[str, Any], utterance: _Utterance) -> None:
-        """Add final text."""
         line = Line(
             utterance=utterance.number,
             channel=utterance.channel,

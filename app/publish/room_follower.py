@@ -269,7 +269,6 @@ class RoomFollower:
 
 
 def _order(position: str) -> list[int]:
-    """The place of a position among all of its log."""
     return [int(part) for part in position.split("-")]
 
 

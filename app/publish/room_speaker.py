@@ -179,7 +179,6 @@ class Speaker:
             await self._append(message.texts[0])
 
     async def _keep_up(self) -> None:
-        """Keep the name, tell the room that time passes, and make a snapshot if one is due."""
         await self.put_name()
         await self._store.append(log_name(self.claim.id), write_entry(Passed(stream=self.stream, at=self._time())))
         async with self._follower.following(self.claim.id, self.claim.name) as followed:

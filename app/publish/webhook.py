@@ -78,15 +78,6 @@ class Webhook:
         draw_jitter: Callable[[], float] = random.random,
         trace: TraceDelivery,
     ) -> None:
-        """Prepare the webhook; `running` starts it.
-
-        Args:
-            url: the operator's address.
-            secret: signs the requests.
-            on_outcome: called once for each event, except for events that remain when the server stops.
-            transport, clock, sleep, draw_jitter: replaced by tests.
-            trace: follows each delivery for the operator.
-        """
         self._url = url
         self._secret = secret
         self._on_outcome = on_outcome

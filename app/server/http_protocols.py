@@ -56,7 +56,6 @@ class _Parser(h11.Connection):
     refusal_status = 400
 
     def next_event(self) -> Any:
-        """The next event; raises like h11's own method."""
         try:
             event = super().next_event()
             if isinstance(event, h11.Request):
@@ -79,7 +78,6 @@ class HttpProtocol(H11Protocol):
         strangers: Strangers,
         visitor: Visitor,
     ) -> None:
-        """Prepare for a connection; `visitor` is its client, which has been counted already."""
         super().__init__(config, server_state, app_state)
         self.logger = logger
         self.conn: _Parser = _Parser(h11.SERVER, MAX_HEAD_BYTES)
@@ -304,7 +302,6 @@ def _check_head(request: h11.Request) -> None:
 
 
 def _n_head_bytes(request: h11.Request) -> int:
-    """How long the head of a request was, with two separators in each line."""
     return len(request.target) + sum(len(name) + len(value) + 4 for name, value in request.headers)
 
 

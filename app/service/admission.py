@@ -245,7 +245,6 @@ class Admission:
             await self.drain_limit.wait_for(finished, max(self._drain_until - self._clock(), 0.0))
 
     def _totals(self) -> Totals:
-        """The figures of all gateways. Places that are kept count as sessions."""
         return Totals(self._counter.total("sessions") + self._lost.n, self._counter.total("finals"))
 
     @property

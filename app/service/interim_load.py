@@ -57,7 +57,6 @@ class _Flow:
 
     @property
     def time_s(self) -> float:
-        """How long a window stays, in seconds, by Little's law. While none leaves it is as long as that was watched."""
         if not self.n_inside:
             return 0.0
         return min(self.n_inside / self.per_s, self._seconds) if self.per_s else self._seconds

@@ -38,7 +38,6 @@ class _Meter:
         self._counted_s = 0.0
 
     def uncounted_s(self) -> float:
-        """The audio since the last call, in seconds."""
         before_s, self._counted_s = self._counted_s, self._audio_s()
         return self._counted_s - before_s
 

@@ -291,7 +291,6 @@ class _GatewaysCollector(Collector):
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
-        """The families of all, each once."""
         families: dict[str, Metric] = {}
         for gateway, of_one in self._metrics.items():
             for metric in of_one:
@@ -308,7 +307,6 @@ class _SessionLoadCollector(Collector):
         self._session_load = session_load
 
     def collect(self) -> Iterator[Metric]:
-        """The load as it is now."""
         yield GaugeMetricFamily(
             "tutti_session_load_ratio",
             "Live sessions that are open now, divided by the most that would be accepted",
@@ -323,7 +321,6 @@ class _EngineCollector(Collector):
         self._engines = engines
 
     def collect(self) -> Iterator[Metric]:
-        """The engine's counters as they are now."""
         total = self._engines.stats()
         families = _EngineFamilies(["engine"] if total.engines else [])
         for name, stats in total.engines.items():
@@ -391,7 +388,6 @@ class _EngineFamilies:
         )
 
     def add(self, labels: list[str], stats: api.EngineStats) -> None:
-        """Add the counters of one engine."""
         for name, family in self._plain.items():
             family.add_metric(labels, getattr(stats, name))
         for name, histogram in self._histograms.items():
@@ -425,7 +421,6 @@ class _EngineFamilies:
 
 
 def _buckets(histogram: api.Histogram) -> tuple[list[tuple[str, float]], float]:
-    """Cumulative counts by upper bound, as Prometheus wants them, and the sum of all values."""
     cumulative, buckets = 0, []
     for edge, count in zip((*map(str, histogram.edges), "+Inf"), histogram.counts, strict=True):
         cumulative += count

@@ -314,7 +314,6 @@ class _FurtherEngine:
         return transcriber.stats() if transcriber.is_alive else without_work(transcriber.stats())
 
     async def take(self, wait_s: float | None) -> Lease:
-        """See `Models.take`."""
         if self._timer:
             self._timer.cancel()
         self.n_users += 1

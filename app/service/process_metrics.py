@@ -41,7 +41,6 @@ class ProcessMetrics(Collector):
         return metrics.values()
 
     def _processes(self) -> list[tuple[str, str]]:
-        """The names and the ids of the processes."""
         if self._folder is None:
             return [(ONLY_PROCESS, "self")]
         return [(path.stem, path.read_text()) for path in sorted(Path(self._folder).glob(f"*{_ENDING}"))]

@@ -53,7 +53,6 @@ async def usable_tls(settings: Settings) -> Certificate | None:
 
 
 def _context(settings: Settings) -> ssl.SSLContext:
-    """The TLS context of new connections, for TLS 1.2 or newer. Raises like `load_tls`."""
     for name in ("tls_cert", "tls_key"):
         path = getattr(settings, name)
         try:

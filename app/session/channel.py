@@ -229,7 +229,6 @@ class Channel:
         self.finals.abandon(ended, acknowledged)
 
     def _on_frame(self, change: SpeechBegan | SpeechEnded | None) -> None:
-        """Act on a frame, after which speech may have begun or ended."""
         position = self._endpointer.position
         if position <= self._done_until:
             # An utterance of the earlier session ended where this one goes on.
@@ -284,7 +283,6 @@ class Channel:
         return 0 < self._done_until == self._last_cut and not self._detector_life.is_exact
 
     def _begin_utterance(self, start: int, window_start: int, speech: list[Span]) -> OpenWindow:
-        """Announce an utterance, and open its first window."""
         utterance = PendingUtterance(
             number=next(self._session.utterance_numbers),
             start=start,

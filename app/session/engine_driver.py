@@ -193,7 +193,6 @@ class SessionDriver:
             self.perform(self.session.turn_scored(pause.channel, pause.audio_end, probability))
 
     async def _find_speakers(self, speech: EmbedSpeech) -> None:
-        """Find the speakers of stretches of speech, and tell the session."""
         self.perform(speakers_found(self.session, await speech.voices.add(speech.stretches)))
 
     async def _limit_speakers(self, seconds: float) -> None:
@@ -213,6 +212,5 @@ class SessionDriver:
 
 
 def _stop(tasks: dict[int, asyncio.Task[None]], number: int) -> None:
-    """Cancel and forget a task, if there is one of this number."""
     if task := tasks.pop(number, None):
         task.cancel()

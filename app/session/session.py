@@ -487,7 +487,6 @@ def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: 
 
 
 def _changed_options(options: ChannelOptions, change: commands.Configure, model: api.ModelInfo) -> ChannelOptions:
-    """The options of a running session, changed as its client wants."""
     start = replace(options.start, **{each.name: getattr(change, each.name) for each in fields(change)})
     language = _language_request(start, model, _bad_option)
     _require_english(start, language, model, _bad_option)

@@ -148,7 +148,6 @@ class LocalStore:
             return []
 
     def _holders(self, name: str) -> dict[str, float]:
-        """The leases of this name that have not ended."""
         return {holder: ends_at for holder, ends_at in self._leases.get(name, {}).items() if self._clock() < ends_at}
 
     def _entries(self, log: str, after: int) -> list[Entry]:

@@ -390,7 +390,6 @@ def _take(lease: Lease, limit: int) -> Command:
 
 
 def _key(kind: str, name: str) -> str:
-    """What the store calls one of our names, of a kind in `TYPES`."""
     return f"{PREFIX}{kind}:{name}"
 
 

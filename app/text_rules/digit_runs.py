@@ -191,7 +191,6 @@ def _skip(run: _Open, word: str) -> bool:
 
 
 def _digits(word: str) -> str | None:
-    """The digits of a word; `None` if it has none."""
     if word in SPOKEN:
         return SPOKEN[word]
     if _NO_DIGITS.fullmatch(word):

@@ -135,7 +135,6 @@ def _n_tokens(phrase: str) -> int:
 
 
 def _pattern(phrase: str) -> str:
-    """The pattern of a phrase."""
     words = phrase.split()
     pattern = r"\s+".join(map(_literal, words))
     begin = "" if _UNSPACED.match(words[0]) else r"(?<!\w)"

@@ -106,7 +106,6 @@ def _between(word: _Word) -> re.Pattern[str]:
 
 
 def _edits(chain: list[_Word]) -> list[Edit]:
-    """The numbers of a chain."""
     edits = []
     words = _Words([each.text for each in chain])
     at = 0
@@ -165,7 +164,6 @@ class _Words:
     # Numbers.
 
     def _small(self, at: int) -> _Parsed | None:
-        """A number below a hundred."""
         word, unit = self._at(at), SMALL.get(self._at(at + 1), 10)
         if word in DECADES:
             has_unit = 0 < unit < LEAST_ALONE
@@ -181,7 +179,6 @@ class _Words:
         return value if value < LEAST_ALONE else None
 
     def _hundreds(self, at: int) -> _Parsed | None:
-        """A number below ten thousand, the thousands said in hundreds."""
         # "a hundred", "a thousand"
         is_one = self._at(at) == "a" and self._at(at + 1) in ("hundred", *SCALES)
         small = _Parsed(at + 1, "1", 1) if is_one else self._small(at)
@@ -334,5 +331,4 @@ class _Words:
 
 
 def _suffix(value: int) -> str:
-    """The letters after the digits of an ordinal."""
     return "th" if value % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(value % 10, "th")

@@ -127,7 +127,6 @@ class Redaction:
         return bool(self._kinds - {"email"})
 
     def _numbers(self, text: str, runs: Sequence[DigitRun], before: Before) -> list[Edit]:
-        """The edits of the sequences of digits that must not be written down."""
         edits = []
         announced = self._announced(text, runs)
         for run in runs:

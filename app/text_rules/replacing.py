@@ -22,7 +22,6 @@ class Replacing:
     """Replaces words as the client says, whole and in any case."""
 
     def __init__(self, replacements: Iterable[tuple[str, str]]) -> None:
-        """Make the rule from words, and what is written instead; nothing for words that are left out."""
         pairs = list(replacements)
         self._new = [new for _, new in pairs]
         self._phrases = Phrases([old for old, _ in pairs])

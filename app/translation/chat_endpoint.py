@@ -24,8 +24,6 @@ MAX_ANSWER_BYTES = 256 * 1024
 
 
 class _Transient(TranslationFailed):
-    """The attempt has failed, and another one may succeed."""
-
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s

@@ -20,8 +20,6 @@ does not wait.
 
 
 class _Request:
-    """What one call of `detect` waits for."""
-
     def __init__(self, rows: list[tuple[SileroDetector, Stretch]]) -> None:
         self.rows = rows
         self.is_taken = False
@@ -71,7 +69,6 @@ class DetectionBatcher:
             await asyncio.sleep(max(self._last_began_s + INTERVAL_S - now_s, 0.0))
 
     async def _run(self) -> None:
-        """Run the network once for all that wait."""
         loop = asyncio.get_running_loop()
         batch, self._waiting = self._waiting, []
         for request in batch:

@@ -181,7 +181,6 @@ class OnlineSpeakers:
         self._sums, self._sizes = np.delete(self._sums, gone, 0), np.delete(self._sizes, gone)
 
     def _labels(self) -> Labels:
-        """The cluster of each group."""
         labels = linked(self._sums, self._sizes, self._joins, self._max_speakers)
         totals = np.bincount(labels, self._sizes)
         required = min(max(MIN_STRETCHES, MIN_SHARE * totals.sum()), MAX_MIN_STRETCHES)

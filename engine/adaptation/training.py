@@ -94,7 +94,6 @@ class EncoderStudent:
     """A copy of the original's encoder before the original's frozen decoder."""
 
     def __init__(self, reader: Reader) -> None:
-        """Begin with the original's weights."""
         self._reader = reader
         self.encoder = copy.deepcopy(reader.model.model.encoder)
         self.weights: list[Tensor] = [
@@ -224,7 +223,6 @@ class Trainer:
         return divergence_, difference_
 
     def _batch(self, step: int) -> tuple[ClipBatch, Tensor]:
-        """The clips of a step and their texts."""
         group, part = self._place(step)
         tokens = self._texts(group)[part * self._training.batch :][: self._training.batch]
         tokens = tokens[:, : int((tokens != self._reader.eot).sum(1).max()) + 1]

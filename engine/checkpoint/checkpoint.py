@@ -158,7 +158,6 @@ def read_checkpoint(name: str) -> Checkpoint:
 
 
 def _read_contents(path: Path) -> Contents:
-    """Read a folder or a file with the reader of its format."""
     if path.is_file():
         return _file_reader(path)(path)
     names = {file.name for file in path.iterdir()}

@@ -26,7 +26,6 @@ def read_file(file: Path) -> Contents:
 
 
 def _read(file: Path) -> tuple[dict[str, Weight], dict[str, Any]]:
-    """Read the weights and the sizes."""
     content = unpickle(file)
     if not isinstance(content, dict) or not {"dims", "model_state_dict"} <= content.keys():
         got = ", ".join(sorted(map(str, content))[:3]) if isinstance(content, dict) else type(content).__name__

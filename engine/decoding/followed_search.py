@@ -31,7 +31,6 @@ class FollowedSearch(BeamSearch):
     """One search. `follow` gets what the GPU has decided after each step, until `is_over`; `result` is what counts."""
 
     def __init__(self, options: Sampling, **others: Any) -> None:
-        """Begin with one beam; see `BeamSearch`."""
         super().__init__(options, **others)
         self._steps: list[tuple[NDArray[np.float32], Sequence[float | None] | None]] = []
         self._is_over = False

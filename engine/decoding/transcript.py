@@ -305,7 +305,6 @@ def compression_ratio(text: str) -> float:
 
 
 def _sampled(logprobs: Sequence[float | None]) -> list[float]:
-    """Return the log-probabilities of the tokens that no prefix forced."""
     return [logprob for logprob in logprobs if logprob is not None]
 
 

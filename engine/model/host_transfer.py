@@ -165,7 +165,6 @@ class _Ring:
         """The CUDA events at the ends of the last copies from each half, before which it is not written to again."""
 
     def copy(self, numbers: NDArray[np.int64]) -> Tensor:
-        """Start to copy numbers, and return them on the device."""
         if numbers.size > self.HALF:
             return torch.from_numpy(numbers).to(self._device)
         if self._next + numbers.size > self.HALF:
@@ -186,7 +185,6 @@ class _Ring:
 
 @cache
 def _ring(device: torch.device, thread: int) -> _Ring:
-    """The ring of a thread."""
     return _Ring(device)
 
 

@@ -159,7 +159,6 @@ def _no_warning() -> Iterator[None]:
 
 
 def _largest(x: Tensor) -> Tensor:
-    """The largest magnitude of each row, `(..., 1)`."""
     if x.shape[:-1].numel() <= FEW_ROWS:
         return x.abs().amax(-1, keepdim=True)
     return torch.maximum(x.amax(-1, keepdim=True), x.amin(-1, keepdim=True).neg_())

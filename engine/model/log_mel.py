@@ -65,7 +65,6 @@ def log_mel(samples: Tensor, filters: Tensor) -> Tensor:
 @cache
 @torch.inference_mode(False)
 def _hann_window(device: torch.device) -> Tensor:
-    """The window of a Fourier transform, made once for each device."""
     return torch.hann_window(N_FFT, device=device)
 
 

@@ -349,13 +349,11 @@ class _EncodeLoad:
         self._at_s: float | None = None
 
     def advance(self, now_s: float) -> None:
-        """Let the past count for less."""
         if self._at_s is not None:
             self.fraction *= math.exp((self._at_s - now_s) / LOAD_MEMORY_S)
         self._at_s = now_s
 
     def add(self, encode_s: float) -> None:
-        """Count a window whose encoding takes this many seconds."""
         self.fraction += encode_s / LOAD_MEMORY_S
 
 
@@ -376,7 +374,6 @@ class _FairQueue:
         self.n_waiting = 0
 
     def append(self, entry: _Entry) -> None:
-        """Add a window after the others of its session."""
         self._sessions.setdefault(entry.waiting.session, deque()).append(entry)
         self.n_waiting += 1
 
@@ -389,7 +386,6 @@ class _FairQueue:
         return None
 
     def remove(self, waiting: Waiting) -> None:
-        """Remove a window, which must be in the queue."""
         entries = self._sessions[waiting.session]
         entries.remove(next(entry for entry in entries if entry.waiting.id == waiting.id))
         self.n_waiting -= 1

@@ -158,14 +158,12 @@ class RunningSequences:
             self._release(slot)
 
     def _start_translations(self) -> None:
-        """Prefill the translations of windows whose texts are known, in one pass."""
         requests, self._to_translate = self._to_translate, {}
         if requests:
             self._start_attempts(requests)
             self._settle()
 
     def _start_attempts(self, requests: dict[int, Request]) -> None:
-        """Prefill the current attempt of each request, in one pass."""
         attempts = [request.fallback.current for request in requests.values()]
         prompts = [
             self._build_prompt(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)

@@ -22,12 +22,10 @@ class _GrowingHistogram:
         self._total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a value."""
         self._counts[bisect_left(self._edges, value)] += 1
         self._total += value
 
     def snapshot(self) -> Histogram:
-        """Return the counts as they are now."""
         return Histogram(self._edges, tuple(self._counts), self._total)
 
 

@@ -405,7 +405,6 @@ class Worker:
         return slots
 
     def _decode(self) -> None:
-        """Decode one token for every running sequence."""
         start_s, n_running = time.monotonic(), self._sequences.n_decoding
         final_share = self._sequences.n_finals / max(n_running, self._decode_time.n_full_step)
         if self._sequences.step():
@@ -424,7 +423,6 @@ class Worker:
 
 
 def _sessions(requests: Iterable[Request]) -> str:
-    """The sessions of these requests, for the log."""
     return ", ".join(sorted({request.window.session for request in requests})) or "no session"
 
 

@@ -37,7 +37,6 @@ class Accounts(AccountService):
     """
 
     def __init__(self, service: Service) -> None:
-        """Prepare the accounts of a service, which has not started."""
         self._service = service
         self._settings = service.settings.of(AccountSettings)
         self._key_metrics = KeyMetrics(service.metrics.registry)

@@ -165,7 +165,6 @@ USAGE_PATHS: dict[str, dict[str, Schema]] = {
 
 
 def _described(tag: str, paths: Mapping[str, Mapping[str, Schema]]) -> dict[str, dict[str, Schema]]:
-    """Operations with their tag and their examples."""
     return {
         path: {
             method: with_examples(each, REQUESTS.get(each["operationId"]), ANSWERS.get(each["operationId"]))

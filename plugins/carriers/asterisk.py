@@ -42,7 +42,6 @@ class Asterisk(CallStream):
     """Asterisk's documentation has clients configure it."""
 
     def _text(self, text: str) -> Iterable[ClientMessage]:
-        """Translate a control message."""
         kind, fields = read_control(text)
         if kind == self.START:
             return (self._start(fields),)

@@ -40,7 +40,6 @@ class FreeSwitch(CallStream):
     """The subprotocol that `mod_audio_fork` offers, and `mod_audio_stream` does not."""
 
     def __init__(self, sink: CallSink, opening: Opening) -> None:
-        """Translate for one stream, publish the events of its call to `sink`, and write them for FreeSWITCH."""
         super().__init__(sink, opening)
         self._answers: Any = understood(given(opening.parameters, "answers", "true"), is_boolean)
         """Whether events are written for FreeSWITCH."""

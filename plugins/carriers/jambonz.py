@@ -27,7 +27,6 @@ class Jambonz(CallStream):
     """One recogniser of a call. Its text goes back to jambonz, so it publishes nothing."""
 
     def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one socket."""
         super().__init__(sink, opening)
         self._tag = ""
         """The language as jambonz names it, such as `en-US`. Answers repeat it."""

@@ -34,7 +34,6 @@ class Plivo(TrackStream):
     """One stream of a call."""
 
     def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one stream, and publish the events of its call to `sink`."""
         super().__init__(sink, opening)
         self._swaps = False
         """Whether the high byte of samples comes first."""
@@ -117,8 +116,6 @@ class Plivo(TrackStream):
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """A piece of a track."""
-
     time_ms: int
     """Its begin on Plivo's clock, in milliseconds."""
     track: str

@@ -56,7 +56,6 @@ class Telnyx(TrackStream):
     """The header with the `stream_auth_token` of the command that started the stream."""
 
     def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one stream, and publish the events of its call to `sink`."""
         super().__init__(sink, opening)
         self._orders: dict[str, ChunkOrder] = {}
         self._swaps = False

@@ -76,8 +76,6 @@ class EngineCalls(Protocol):
 
 @dataclass(eq=False, slots=True)
 class _Submission:
-    """A window that the engine has."""
-
     inbox: Inbox = field(default_factory=Inbox)
     is_done: bool = False
     """Whether the last event or an error is in the inbox."""
@@ -166,7 +164,6 @@ class RayEngineLink:
                 self._calls.cancel(id)
 
     async def _receive(self, submission: _Submission, items: AsyncIterator[EngineEvent | EngineError]) -> None:
-        """Receive the events of a window."""
         try:
             async for item in items:
                 submission.put(item)
@@ -194,7 +191,6 @@ class RayEngineLink:
             self._set_up(not self.is_lost)
 
     def _start(self, work: Coroutine[None, None, None]) -> None:
-        """Let a task run to its end, which comes when the call ends."""
         # A context of its own: Serve cancels the calls that were made in the context of a request when it ends.
         task = asyncio.get_running_loop().create_task(work, context=Context())
         self._tasks.add(task)

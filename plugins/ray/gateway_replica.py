@@ -113,8 +113,6 @@ class GatewayReplica:
 
 
 class _HandleCalls:
-    """Calls the fleet's replica."""
-
     def __init__(self, fleet: DeploymentHandle[Any]) -> None:
         self._exchange = fleet.options(method_name="exchange")
         self._metrics = fleet.options(method_name="metrics")
@@ -122,12 +120,10 @@ class _HandleCalls:
     def exchange(
         self, name: str, counts: tuple[int, ...], metrics: Sequence[Metric] | None
     ) -> Awaitable[Mapping[str, Entry]]:
-        """See `FleetCalls`."""
         answer: Awaitable[Mapping[str, Entry]] = self._exchange.remote(name, counts, metrics)
         return answer
 
     def metrics(self) -> Awaitable[Mapping[str, Sequence[Metric]]]:
-        """See `FleetCalls`."""
         # In a context of its own: Serve cancels the calls of a request that ends early, which blocks the event loop.
         return Context().run(self._metrics.remote)
 

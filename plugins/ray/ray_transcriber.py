@@ -93,15 +93,12 @@ class _HandleCalls:
         self._name = name
 
     def decode(self, id: str, window: Window) -> AsyncIterator[EngineEvent | EngineError]:
-        """See `EngineCalls.decode`."""
         return _items(self._decode, id, window, replica=self._name)
 
     def cancel(self, id: str) -> None:
-        """See `EngineCalls.cancel`."""
         Context().run(self._cancel.remote, id, replica=self._name)
 
     def reports(self) -> AsyncIterator[Report]:
-        """See `EngineCalls.reports`."""
         return _items(self._reports, replica=self._name)
 
 

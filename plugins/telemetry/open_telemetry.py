@@ -134,7 +134,6 @@ class _FollowedDelivery(DeliveryTrace):
         self._span.add_event("attempt", {name: result})
 
     def ended(self, outcome: str) -> None:
-        """Note the outcome."""
         self._span.set_attributes({"tutti.outcome": outcome, "tutti.attempts": self._n_attempts})
         if outcome != "delivered":
             self._span.set_status(StatusCode.ERROR, outcome)

@@ -36,7 +36,6 @@ class WyomingDialect(QuietDialect):
     max_text_chars = 2 * MAX_EVENT_BYTES
 
     def __init__(self, models: Models) -> None:
-        """Translate for a client of these models."""
         self._models = models
         self._wanted: dict[str, Any] = {}
         """What `transcribe` asked for."""
@@ -106,7 +105,6 @@ class WyomingPort(TcpPort):
     path = "/wyoming"
 
     def __init__(self, settings: Settings) -> None:
-        """Prepare; the settings have the address, and who may connect."""
         own = settings.of(WyomingSettings)
         super().__init__(settings.host, own.wyoming_port)
         self._networks = own.networks

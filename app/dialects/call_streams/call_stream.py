@@ -47,7 +47,6 @@ class CallStream(QuietDialect):
     max_text_chars = MAX_TEXT_CHARS
 
     def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one stream, and publish the events of its call to `sink`."""
         self._sink = sink
         self._opening = opening
         self._has_started = False
@@ -95,7 +94,6 @@ class CallStream(QuietDialect):
         raise NotImplementedError
 
     def _rest(self) -> Iterable[ClientMessage]:
-        """The audio that is left at the end."""
         return ()
 
     def _begin(self, parameters: Mapping[str, str], audio: AudioFormat) -> commands.Start:

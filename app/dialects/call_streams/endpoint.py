@@ -132,7 +132,6 @@ class CallPublisher:
     """Passes the events of one call to its subscribers and to the webhook."""
 
     def __init__(self, service: Service, client: Client, write_event: WriteEvent, request: str) -> None:
-        """Make the publisher of one stream of a client; `request` is the id of its request, for the log."""
         self._service = service
         self._account = client.account
         self._key_name = client.key.name if client.key else None

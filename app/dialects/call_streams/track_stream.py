@@ -23,7 +23,6 @@ class TrackStream(CallStream):
     """One stream of a call with one track or both. A subclass knows the messages of one telephone system."""
 
     def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one stream, and publish the events of its call to `sink`."""
         super().__init__(sink, opening)
         self._tracks: TrackSync | None = None
         self._names: tuple[str, ...] = ()
@@ -38,7 +37,6 @@ class TrackStream(CallStream):
         return _audio(self._finish(self._tracks)) if self._tracks is not None else ()
 
     def _finish(self, tracks: TrackSync) -> bytes:
-        """The audio that is left at the end."""
         return tracks.finish()
 
     def _begin_tracks(self, call: Call, parameters: Mapping[str, str], audio: AudioFormat) -> commands.Start:
@@ -82,7 +80,6 @@ class TrackStream(CallStream):
         return name
 
     def _late_audio(self, tracks: TrackSync) -> Iterable[ClientMessage]:
-        """A notice about the first chunk that came too late."""
         if not tracks.n_late_samples or self._has_reported_late_audio:
             return ()
         self._has_reported_late_audio = True

@@ -25,8 +25,6 @@ Words = list[dict[str, Any]]
 
 @dataclass(slots=True, kw_only=True)
 class _Channel:
-    """What was transcribed of one channel."""
-
     utterances: list[tuple[str, Words]] = field(default_factory=list)
     """The text and the words of each utterance that has text."""
     words: Words = field(default_factory=list)
@@ -175,7 +173,6 @@ class Recording:
 
 
 def _written(word: dict[str, Any]) -> str:
-    """A word with punctuation, if formatting is on."""
     written: str = word.get("punctuated_word", word["word"])
     return written
 

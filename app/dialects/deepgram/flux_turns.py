@@ -18,8 +18,6 @@ Message = dict[str, Any]
 
 @dataclass(slots=True, kw_only=True)
 class _Turn:
-    """What is known about one turn."""
-
     start_s: float
     """The time at which its audio begins."""
     end_s: float
@@ -187,7 +185,6 @@ class Turns:
 
 
 def _interim_words(event: events.Interim, text: str) -> list[Message]:
-    """The words of an interim, with their times unless they end in the middle of a word."""
     words = (*event.stable_words, *event.tail_words)
     if [word.text for word in words] == text.split():
         return _timed(words)
@@ -195,7 +192,6 @@ def _interim_words(event: events.Interim, text: str) -> list[Message]:
 
 
 def _timed(words: Iterable[events.Word]) -> list[Message]:
-    """Words whose times are known."""
     return [
         {"word": word.text, "confidence": word.confidence, "start": word.start_s, "end": word.end_s} for word in words
     ]

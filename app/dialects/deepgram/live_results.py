@@ -18,8 +18,6 @@ Message = dict[str, Any]
 
 @dataclass(slots=True, kw_only=True)
 class _Channel:
-    """What was sent about one channel."""
-
     index: list[int]
     """The number of the channel, and how many channels there are."""
     until_s: float = 0.0
@@ -43,8 +41,6 @@ class _Channel:
 
 @dataclass(frozen=True, slots=True)
 class _Finalize:
-    """A `Finalize` without an answer."""
-
     channels: Sequence[int]
     received_s: float
     """How much audio had been received, in seconds."""
@@ -216,7 +212,6 @@ class LiveResults:
 
 
 def _release(channel: _Channel) -> Iterator[Message]:
-    """The result that is held, if there is one."""
     if channel.held is not None:
         held, channel.held = channel.held, None
         yield held

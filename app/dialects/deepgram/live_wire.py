@@ -215,7 +215,6 @@ class Deepgram:
 
 
 def _schema_error(description: str, message: str) -> events.Reply:
-    """The answer to a message that does not match Deepgram's schema."""
     return _reply(type="Error", variant="SchemaError", description=description, message=message[:MAX_ECHO_CHARS])
 
 

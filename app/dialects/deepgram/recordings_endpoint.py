@@ -105,7 +105,6 @@ def sha256_of(file: IO[bytes]) -> str:
 
 
 def _is_json(request: Request) -> bool:
-    """Whether the body asks for a recording at another address."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 

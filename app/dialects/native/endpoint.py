@@ -70,7 +70,6 @@ async def _wait_for_disconnect(websocket: WebSocket) -> None:
 
 
 async def _send_events(websocket: WebSocket, outbox: Outbox[Receipt], send_timeout_s: float) -> None:
-    """Send the events of a call until the call ends."""
     close = DONE
     with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
         while (event := await outbox.pop()) is not None:

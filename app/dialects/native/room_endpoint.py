@@ -20,7 +20,6 @@ class Publication:
     """A `Publisher` that opens rooms of the service."""
 
     def __init__(self, service: Service, client: Client) -> None:
-        """Prepare for a session; most sessions want no room."""
         self._service = service
         self._client = client
         self._claim: Claim | None = None

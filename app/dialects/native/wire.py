@@ -207,7 +207,6 @@ def _endpointing(sent: v1.Endpointing, wants_turns: bool) -> tuple[commands.Endp
 
 
 def _without_effect(given: dict[str, Any], mode: str | None, wants_turns: bool) -> tuple[events.Notice, ...]:
-    """Notices about options of endpointing that have no effect."""
     reasons: dict[str, str] = {}
     if mode == "manual":
         silences = ("silence_ms", "min_utterance_s", "eager_confidence")
@@ -310,7 +309,6 @@ class _Fields:
             raise self._error(name + wrong.path, wrong.expected, wrong.value) from None
 
     def _nest(self, name: str, value: Any) -> "_Fields":
-        """An object inside of this one. Its keys that are not taken are unknown, too."""
         nested = _Fields(self._object(name, value), name, self._error)
         self._nested.append(nested)
         return nested

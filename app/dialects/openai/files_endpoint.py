@@ -100,7 +100,6 @@ class FileEndpoint:
         logger.info("[%s] %s: %d in %.2f s", request_id(scope), scope["path"], status, took_s)
 
     def _check(self, service: Service, request: Request) -> Client:
-        """The client of a request. Refuses the request for reasons that do not depend on its body."""
         client = authorized(service.access.client(header_key(request.headers), "files"))
         cards = service.models.cards
         if not any(self.task in card.tasks for card in cards):
@@ -152,7 +151,6 @@ class FileEndpoint:
 
 
 def _check_task(card: api.ModelCard, task: api.Task) -> None:
-    """Refuse a task that the model cannot do."""
     if task not in card.tasks:
         message = f"model: expected one that can {task}; this server runs {card.name}, which cannot"
         raise RequestError(400, message, "model", "unsupported_task")
@@ -316,7 +314,6 @@ def _speakers(service: Service, options: FileOptions) -> TellsSpeakers | None:
 
 
 def _file(form: FormData) -> IO[bytes]:
-    """The one uploaded file of a form."""
     files = form.getlist("file")
     if len(files) == 1 and isinstance(files[0], UploadFile):
         return files[0].file

@@ -361,7 +361,6 @@ def tracks_body(tracks: Sequence[TrackTranscript], options: FileOptions) -> tupl
 
 
 def _recorded(transcript: Transcript, options: FileOptions, spoken: Spoken) -> tuple[str, str]:
-    """The record of a call, and its media type."""
     record = call_record(spoken, transcript.audio_s)
     match options.response_format:
         case "call_record_srt":

@@ -34,8 +34,6 @@ class EventWriter:
 
 @dataclass(slots=True, kw_only=True)
 class _Item:
-    """An utterance, as its client knows it."""
-
     id: str
     start_s: float
     """The time at which the audio of the utterance begins, in seconds."""

@@ -130,7 +130,6 @@ class FileSpeakers(TellsSpeakers):
 
 
 async def _reference(decoders: Decoders, known: KnownSpeaker) -> Samples:
-    """The audio of a reference, mono at 16 kHz."""
     pieces: list[Samples] = []
     n_samples = 0
     with tempfile.TemporaryFile() as file:

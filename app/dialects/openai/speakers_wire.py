@@ -95,7 +95,6 @@ def _require_format(name: str, values: Sequence[str], response_format: str) -> N
 
 
 def _data(url: str) -> bytes:
-    """The bytes of a data URL in base64."""
     head, comma, data = url.partition(",")
     try:
         if not (comma and head.startswith("data:") and head.endswith(";base64")):

@@ -131,7 +131,6 @@ async def _send_events(service: Service, followed: Followed, seen: str, stream: 
 
 
 async def _wait_or_ping(changed: asyncio.Event, stream: EventStream) -> None:
-    """Wait for a change; send a ping if there is none for a while."""
     try:
         async with asyncio.timeout(PING_EVERY_S):
             await changed.wait()
@@ -235,6 +234,5 @@ def _vtt(text: str) -> Response:
 
 
 def _public(response: Response) -> Response:
-    """A response that pages of any origin may read."""
     response.headers.update(PUBLIC_HEADERS)
     return response

@@ -91,5 +91,4 @@ def _listed(name: str, numbers: Iterable[int], options: TrackOptions) -> Iterato
 
 
 def _cues(line: Line) -> list[Cue]:
-    """The cues of a line, which other lines do not change."""
     return CueCutter().cut(TimedText(start_s=line.start_s, end_s=line.end_s, text=line.text, language=line.language))

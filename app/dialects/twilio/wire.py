@@ -26,7 +26,6 @@ class Twilio(TrackStream):
     """One stream of a call."""
 
     def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one stream, and publish the events of its call to `sink`."""
         super().__init__(sink, opening)
         self._is_connected = False
 

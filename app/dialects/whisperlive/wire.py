@@ -201,6 +201,5 @@ def _time(seconds: float) -> str:
 
 
 def _widened(data: bytes) -> bytes:
-    """Unsigned 8-bit samples as signed 16-bit samples."""
     samples = np.frombuffer(data, dtype=np.uint8).astype("<i2")
     return ((samples - 128) * 256).astype("<i2").tobytes()

@@ -216,7 +216,6 @@ class Finals:
         return True
 
     def _send_redecoded(self, window: EndedWindow, done: api.DoneEvent) -> None:
-        """Send what the engine has found in missed speech."""
         stretch, following_text = window.redecoding.stretch, window.redecoding.following_text
         assert stretch
         window.redecoding.finish()

@@ -98,7 +98,6 @@ class _Record:
     """Utterances without any since the last one that had some."""
 
     def add(self, counts: DecodingCounts) -> None:
-        """Add an utterance that has ended."""
         if counts.n_speculative:
             self.success += (counts.is_speculative - self.success) / N_SMOOTHED
             self.n_passed_over = 0
@@ -312,7 +311,6 @@ class Speculations:
         return current if current and current.request is request else self._awaited[request.id]
 
     def _decode_anew(self, speculation: _Speculation) -> None:
-        """Have the window decoded as if there had been no speculation."""
         assert speculation.window
         speculation.window.decoding = None
         speculation.window.utterance.counts.is_speculative = False

@@ -245,7 +245,6 @@ class Translations:
         self.advance()
 
     def _spoken(self, done: api.DoneEvent) -> list[api.Segment]:
-        """The segments of a translation that are no hallucination."""
         if self._filter.is_repetitive(done.compression_ratio):
             return []
         return [

@@ -149,7 +149,6 @@ class SpeechStretches:
         return (self._origin + position + n_samples // 2) // n_samples % HOP_FRAMES == 0
 
     def _window(self) -> Iterator[Stretch]:
-        """The window that ends with the present piece, if it holds enough speech."""
         first, second = self._previous, self._piece
         is_window = first.n_voiced + second.n_voiced >= MIN_VOICED_FRAMES
         if is_window:

@@ -22,8 +22,6 @@ AFTER_UNKNOWN = Before(digits=MIN_PART, words_since_card=0)
 
 @dataclass(slots=True, kw_only=True)
 class _Channel:
-    """The text of a channel's open utterance."""
-
     before: Before
     """What is known of the text that was sent."""
     before_utterance: Before
@@ -53,7 +51,6 @@ class _Timed:
     end_s: float
 
     def spans(self) -> list[tuple[int, int]]:
-        """Find the words in the text."""
         spans, at = [], 0
         for word in self.words:
             found = self.text.find(word.text, at)

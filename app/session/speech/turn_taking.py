@@ -149,7 +149,6 @@ def _logistic(log_odds: float) -> float:
 
 
 def _log_odds(probability: float) -> float:
-    """The logarithm of the odds; finite for 0 and 1 too."""
     tiny = 1e-6
     probability = min(max(probability, tiny), 1 - tiny)
     return math.log(probability / (1 - probability))

@@ -47,7 +47,6 @@ def _wait(barriers, block, STAGES: gl.constexpr):
 
 @gluon.jit
 def _release(barriers, block, STAGES: gl.constexpr):
-    """Note that this group of warps needs a block no longer."""
     mbarrier.arrive(barriers.index(block % STAGES), count=1)
 
 

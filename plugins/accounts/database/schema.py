@@ -117,6 +117,5 @@ def _expected_columns() -> dict[str, set[str]]:
 
 
 def _columns(connection: Connection) -> dict[str, set[str]]:
-    """The columns of all tables, by their tables."""
     tables = inspect(connection).get_multi_columns()
     return {name: {each["name"] for each in columns} for (_, name), columns in tables.items()}

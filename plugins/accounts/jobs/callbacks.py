@@ -137,7 +137,6 @@ class CallbackSender:
         return True
 
     async def _take(self) -> _Taken | None:
-        """Take a report of an owner that has not its share of senders already, and count it."""
         if not self._jobs.database.is_there:
             return None
         but = [owner for owner, n in self._n_sending.items() if n >= MAX_OF_OWNER]

@@ -130,7 +130,6 @@ async def _found(
 
 
 def _file(form: FormData) -> IO[bytes] | None:
-    """The uploaded file of a form, if it has one."""
     files = form.getlist("file")
     if not files:
         return None

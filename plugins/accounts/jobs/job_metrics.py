@@ -9,7 +9,6 @@ class JobMetrics:
     """The metrics of the queue of jobs. All gateways see the same queue, so any of them shows it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register the metrics."""
         newest = partial(Gauge, registry=registry, multiprocess_mode="livemostrecent")
         self.n_queued = newest("tutti_jobs_queued", "Jobs that wait now")
         self.n_running = newest("tutti_jobs_running", "Jobs that are worked on now")

@@ -177,7 +177,6 @@ class JobService:
             return await self._jobs.database.run(work)
 
     def _note_ended(self, job: Job) -> None:
-        """Note a job that this gateway has ended."""
         self.metrics.ended_total.labels(job.state).inc()
         if job.audio_s and self._counter is not None:
             key = next((each for each in self._keys() if each.account == job.account), None)

@@ -407,7 +407,6 @@ def seal_again(connection: Connection, seals: Seals, *, drops_lost: bool = False
 
 
 def _without_callback(options_json: str) -> str:
-    """The options of a job of Deepgram's protocol without the address and the method of its callback."""
     options = json.loads(options_json)
     query = options.get("query", [])
     left = [each for each in query if each[0] not in ("callback", "callback_method")]
@@ -447,7 +446,6 @@ def _let_others_wait(connection: Connection, owner: str) -> None:
 
 
 def _needs(step: Step) -> ColumnElement[bool]:
-    """Whether this is the next step of a job."""
     is_fetched = or_(_jobs.c.url == "", _jobs.c.has_audio)
     return is_fetched if step == "decode" else ~is_fetched
 

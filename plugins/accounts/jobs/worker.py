@@ -107,7 +107,6 @@ class JobWorker:
         has_come.clear()
 
     async def _decode_one(self) -> None:
-        """Decode the next recording, when there is one."""
         while (claimed := await self._claim("decode")) is None:
             await self._wait_for_jobs()
         await self._do(*claimed, self._result)
@@ -212,7 +211,6 @@ class JobWorker:
             await asyncio.gather(work, renewing, return_exceptions=True)
 
     async def _keep_lease(self, job: Job, lease: str) -> None:
-        """Return when the lease is lost."""
         lease_s = self._jobs.settings.job_lease_s
         while True:
             await asyncio.sleep(lease_s / RENEWALS)

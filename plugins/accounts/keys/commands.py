@@ -35,7 +35,6 @@ class _Number(click.FloatRange):
     """The numbers of a range, without the NaN that click finds in every one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See `click.ParamType.convert`."""
         number = super().convert(value, param, ctx)
         if math.isnan(number):
             self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
@@ -222,7 +221,6 @@ def _seals(place: dict[str, str]) -> Seals:
 
 
 def _run(place: dict[str, str], work: "Callable[[Connection], Result]") -> Result:
-    """Run one transaction on the database of the settings."""
     # Imported here: it takes a moment, and `--help` needs none of it.
     from tutti_server.plugins.accounts.database.database import DatabaseAway
     from tutti_server.plugins.accounts.keys.key_records import KeyRecordError

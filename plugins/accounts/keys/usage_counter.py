@@ -32,7 +32,6 @@ class UsageCounter(MeteredUsage):
     def __init__(
         self, database: Database, note: NoteUsage, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        """Prepare to count for one gateway."""
         super().__init__(note)
         self._database = database
         self._now = now

@@ -15,7 +15,6 @@ class Transcripts:
     """Makes the transcripts of one session. A final one has the id of the interims that it replaces."""
 
     def __init__(self, session: str, channels: Sequence[str], timeline: Timeline) -> None:
-        """Make them for the session with this id and these names of channels."""
         self._session = session
         self._channels = channels
         self._timeline = timeline

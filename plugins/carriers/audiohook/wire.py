@@ -150,7 +150,6 @@ class AudioHook(CallStream):
 
     @property
     def _received_s(self) -> float:
-        """Seconds of audio that came."""
         assert self._start
         return self._n_samples / self._start.audio.channels / SAMPLE_RATE
 

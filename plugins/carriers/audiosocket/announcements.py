@@ -30,7 +30,6 @@ class Announcements:
     """The announced calls of a service. Every method raises `StoreAway` if the store cannot be reached."""
 
     def __init__(self, store: SharedStore) -> None:
-        """Keep them in this store."""
         self._store = store
 
     async def add(self, call: uuid.UUID, announcement: Announcement) -> bool:

@@ -38,7 +38,6 @@ class AudioSocketListener(TcpPort):
     path = "/v1/audiosocket"
 
     def __init__(self, settings: Settings) -> None:
-        """Prepare; the settings have the address."""
         own = settings.of(CarrierSettings)
         super().__init__(own.host(settings), own.audiosocket_port)
 

@@ -55,7 +55,6 @@ class AudioSocket(CallStream):
     START = "the packet of type 0x01"
 
     def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one connection, and publish the events of its call to `sink`."""
         super().__init__(sink, opening)
         self._kind: int | None = None
         """The type of the packets with audio; `None` before the first one."""
@@ -64,7 +63,6 @@ class AudioSocket(CallStream):
         raise BadMessage("bad_message", "a packet", text[:20])
 
     def _audio(self, message: bytes) -> Iterable[ClientMessage]:
-        """Translate a packet."""
         if len(message) < HEADER_BYTES:
             raise BadMessage("bad_message", "a packet", message[:20])
         if not self._has_started:
