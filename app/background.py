@@ -49,7 +49,6 @@ async def repeat(work: Callable[[], Awaitable[None]], every_s: float, failure: s
     """Do some work now and then until cancelled. What it raises is logged, and the next time may be good again.
 
     Args:
-        work: is awaited each time.
         every_s: the pause before each time, in seconds.
         failure: what the log says where it raises, such as "usage cannot be saved".
     """

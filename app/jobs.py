@@ -96,7 +96,6 @@ class JobDelayed(Exception):
         """Say why.
 
         Args:
-            message: the reason.
             counts: whether this was one of the job's attempts.
             is_costly: whether the next attempt fetches the recording again, so that the waits must grow.
         """

@@ -75,11 +75,8 @@ def running_process(
     """Start a server that will listen on `port`, wait until it is ready, and stop it at the end.
 
     Args:
-        command: the program and its arguments.
-        port: the loopback port on which the server will listen.
         ready_path: a path that answers once the server is ready. Empty: it is ready when it accepts connections.
         environment: variables that are added to the environment of this process.
-        probe_s: seconds between two checks whether the server is ready.
 
     Raises:
         ClickException: the server did not start. The message holds its output.

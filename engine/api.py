@@ -549,7 +549,6 @@ class CallbackTranscriber(Transcriber, Protocol):
         """Queue a window whose samples were checked already (`engine/validation.py`).
 
         Args:
-            window: the window.
             put: called on the event loop, after this has returned, with each event in order. Last comes a terminal
                 event or an error, as `submit` raises it while iterating.
 

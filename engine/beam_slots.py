@@ -48,7 +48,6 @@ class BeamSlots:
 
         Args:
             slots: the slots of the prefill. Those without a search stay as they are.
-            prompts: the prompt of each slot.
             logits: `(slots, vocab_size)` under all rules, after each prompt.
             peaks: what `SlotStates.attention_peaks` gives for each slot, if any wants attention peaks.
         """

@@ -21,11 +21,6 @@ class GpuReadings:
     """Reads once a second until it is closed."""
 
     def __init__(self, read: Callable[[], GpuStats]) -> None:
-        """Begin to read.
-
-        Args:
-            read: returns what the GPU does now, and may take long.
-        """
         self.latest: GpuStats | None = None
         """The newest reading; `None` before the first one and after the last one."""
         self._read = read

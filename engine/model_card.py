@@ -29,7 +29,6 @@ def card_of(checkpoint: Checkpoint, served_names: tuple[str, ...] = ()) -> Model
     """Describe the model of a checkpoint.
 
     Args:
-        checkpoint: of the model.
         served_names: the names that clients see and use; empty for the name of the checkpoint without its folder.
     """
     generation = checkpoint.generation

@@ -46,9 +46,7 @@ def shortest_s(
 
     Args:
         work: what to measure. It returns when the device has done it.
-        n_times: how often.
         max_s: after this many seconds it is not done again.
-        clock: the time in seconds.
     """
     times_s: list[float] = []
     while not times_s or (len(times_s) < n_times and sum(times_s) < max_s):

@@ -320,8 +320,6 @@ class Runner:
         """Encode windows of up to 30 s, and write what cross-attention reads of their encoder states.
 
         Args:
-            windows: their samples.
-            slots: the slot of each window.
             are_interims: whether the text of each window may still change; none may by default.
         """
         are_interims = are_interims or [False] * len(windows)
@@ -379,7 +377,6 @@ class Runner:
         """Return the probability of every candidate, by its language code, for each encoded slot.
 
         Args:
-            slots: the slots.
             candidates: the language codes that are possible in each slot; all that the model knows where empty.
 
         Source: openai/whisper, whisper/decoding.py, `detect_language`.

@@ -34,10 +34,6 @@ class WindowEncoder:
         """Create an encoder of windows.
 
         Args:
-            forward: makes the encoder's passes.
-            lengths: decides how much of each window is encoded.
-            transfer: brings the audio to the device.
-            n_full_states: encoder states of a full window.
             n_filling: the number of full windows that fill the device; more in one call take about as long each.
             cut: cuts a call into parts; `None` where all windows are one part.
         """
@@ -96,14 +92,6 @@ class ThreadedEncoder:
     """
 
     def __init__(self, encoder: WindowEncoder, forward: EagerForward, cache: KVCache, transfer: HostTransfer) -> None:
-        """Create the encoder.
-
-        Args:
-            encoder: knows how much of each window is encoded.
-            forward: makes the encoder's passes.
-            cache: receives what cross-attention reads.
-            transfer: brings the audio into one tensor.
-        """
         self._encoder = encoder
         self._forward = forward
         self._cache = cache

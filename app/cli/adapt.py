@@ -148,11 +148,6 @@ def hold_back(recordings: list[Recorded], share: float, seed: int) -> tuple[list
     """Part recordings into those to train on and those held back.
 
     Recordings with a transcript are held back first. Of one that is longer than needed, and has none, the end is.
-
-    Args:
-        recordings: all of them.
-        share: the share of the audio to hold back.
-        seed: chooses the recordings.
     """
     n_missing = int(share * sum(len(each.samples) for each in recordings))
     order = sorted(np.random.default_rng(seed).permutation(len(recordings)), key=lambda i: recordings[i].text is None)

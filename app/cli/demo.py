@@ -69,9 +69,6 @@ class _Latency:
 async def known_samples(url: str) -> list[Path]:
     """The bundled recordings in the languages that the model of a server knows.
 
-    Args:
-        url: the address of the server, as in `run_demo`.
-
     Raises:
         SessionError: the server could not be reached, or does not name its languages.
     """
@@ -97,13 +94,6 @@ async def run_demo(
     """Stream recordings one after the other, show their captions, and print a line of figures at the end.
 
     The server detects the languages.
-
-    Args:
-        console: where captions are shown.
-        url: the address of the server.
-        files: the recordings, in any format that FFmpeg decodes.
-        name: what the recordings are called.
-        api_key: the key that the server asks for, if it asks for one.
 
     Raises:
         MediaError: a recording cannot be decoded.

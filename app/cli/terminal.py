@@ -20,14 +20,7 @@ def console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
 
 
 def banner(settings: Settings, model: api.ModelInfo, stats: api.EngineStats, port: int) -> str:
-    """What a server prints when it is ready: its version, its model, what was measured, and its addresses.
-
-    Args:
-        settings: the settings of the server.
-        model: its model, with the slots of all engines.
-        stats: the counters of all engines.
-        port: where it listens.
-    """
+    """What a server prints when it is ready: its version, its model, what was measured, and its addresses."""
     host = LOOPBACK_OF_ANY.get(settings.host, settings.host)
     host = escape(f"[{host}]" if ":" in host else host)
     slots = f"{stats.n_engines} engines, {model.n_slots} slots" if stats.n_engines > 1 else f"{model.n_slots} slots"

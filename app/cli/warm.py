@@ -13,12 +13,7 @@ from tutti_server.engine.api import SAMPLE_RATE
 
 
 async def prepare_engines(settings: Settings, out: Console) -> None:
-    """Start the engine of each model, transcribe a second of silence, and end it, one after another.
-
-    Args:
-        settings: those of the engines.
-        out: where the times are printed.
-    """
+    """Start the engine of each model, transcribe a second of silence, and end it, one after another."""
     for model in settings.models:
         begin_s = time.monotonic()
         async with loading_engine(replace(settings, model=model)) as engine:

@@ -30,8 +30,6 @@ def as_cues(record: CallRecord, layout: CueLayout = DEFAULT_LAYOUT, *, names_spe
     """The text as subtitles in the order of their times, each with its speaker. Those of two speakers may overlap.
 
     Args:
-        record: the record.
-        layout: how much text a cue may have.
         names_speakers: see `CueCutter`.
     """
     cutters: dict[str, CueCutter] = {}

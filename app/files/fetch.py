@@ -48,11 +48,6 @@ async def sent(
     The connection is used once: one that was opened for a name must not serve another name of the same address.
 
     Args:
-        rules: those of the operator.
-        method: of the request.
-        url: where to.
-        headers: of the request.
-        content: its body.
         tls: replaced by tests that have certificates of their own.
 
     Raises:
@@ -187,7 +182,6 @@ def address_rules(settings: Settings, name: str, hosts: str) -> AddressRules:
     """The operator's rules for addresses of one purpose.
 
     Args:
-        settings: of the service.
         name: of the setting that lists the hosts.
         hosts: its value.
     """

@@ -80,13 +80,7 @@ class TranscriptWriter:
     """Writes one transcript, part by part, as soon as no earlier part can follow."""
 
     def __init__(self, write: Callable[[str], None], layout: Layout, name: str) -> None:
-        """Write what comes before the first text.
-
-        Args:
-            write: called with each piece of the text.
-            layout: how the transcript is written.
-            name: the name of the recording.
-        """
+        """Write what comes before the first text."""
         self._write = write
         self._layout = layout
         self._name = name

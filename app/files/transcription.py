@@ -57,12 +57,8 @@ async def transcribe(
     safe.
 
     Args:
-        transcriber: the engine.
         audio: the recording in pieces of any length, in `options.audio`.
         on_event: called with each event; the last one is `Stopped`.
-        session_id: names the recording in logs and to the engine.
-        config: the operator's configuration of sessions.
-        options: how to decode.
         on_progress: called whenever more text is final, with the seconds of audio before which all text has been given
             to `on_event`. The last call has the `audio_s` of `Stopped`.
         trace: follows the recording; `None` for one that is not traced.

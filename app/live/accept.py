@@ -35,11 +35,7 @@ async def serve_session(
     client for which there is no room is answered by the caller, or by the application if the caller does not.
 
     Args:
-        websocket: its connection.
-        dialect: the wire format of the client.
-        subprotocol: the WebSocket subprotocol to select.
         headers: sent with the upgrade.
-        client: whose session it is.
         flush_after_s, publication, first_messages: see `Connection`.
 
     Raises:

@@ -57,9 +57,7 @@ class AudioReceiver:
         """Prepare to receive the audio of one session.
 
         Args:
-            driver: carries out what the session asks for.
             on_audio: called after each piece, with its duration and the end of all audio, both in seconds.
-            on_notice: receives what the client should know of its audio.
             clock: the time in seconds, for the pace.
         """
         self._session = session

@@ -61,10 +61,7 @@ class Connection:
 
         Args:
             websocket: of the client; accepted before `serve`.
-            service: gives the engine, the settings and the metrics.
-            flush_after_s: see `TimedSocket`.
             publication: of a session whose text goes to others. `None`: the session ends when its client leaves.
-            first_messages: messages of the client that were received already.
             clock: the time in seconds.
         """
         self._dialect = dialect

@@ -58,7 +58,6 @@ class Reader:
         """Prepare to read; `run` reads.
 
         Args:
-            driver: receives the commands.
             audio: receives the audio; closed at the end of `run`.
             on_reply: sends an answer that the dialect gives by itself.
             idle_timeout_s: the operator's limit, used where the dialect has none.

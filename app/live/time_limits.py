@@ -29,7 +29,6 @@ class TimedSocket:
             send_timeout_s: the seconds after which a client that does not read a message is disconnected.
             flush_after_s: the seconds without a message after which audio becomes final text, for wire formats without
                 a flush message; `None` never flushes by itself.
-            first_messages: messages of the client that were received already; `receive` returns them first.
         """
         self.send_timeout_s = send_timeout_s
         self._websocket = websocket

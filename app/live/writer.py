@@ -32,8 +32,6 @@ class Writer:
 
         Args:
             dialect: translates the events; that of a call also publishes them as it does.
-            metrics: count the events.
-            latency: receives each event.
             others_wait: the dialect gets all events, even after the client has left: other receivers wait for them.
         """
         self._socket = socket

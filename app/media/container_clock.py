@@ -63,11 +63,7 @@ class ContainerClock:
         """Begin the clock of this container.
 
         Args:
-            container: the container, opened.
-            stream: its stream that is followed.
-            file: its bytes.
             is_live: whether it began before its first byte.
-            on_notice: receives what people should know.
         """
         self.end_s = 0.0
         """The end of the audio that was placed, in seconds."""

@@ -54,9 +54,6 @@ class Decoders:
 
         Args:
             file: the file, which the operating system must know. It may be moved to the disk for that.
-            channels: see `decode_file`.
-            on_notice: see `decode_file`.
-            track: see `decode_file`.
 
         Raises:
             MediaError: as `decode_file`, or decoding takes too much memory or time, or crashes FFmpeg.

@@ -338,10 +338,6 @@ def _part_frames(
     """The frames of one container. Damage is an error only if no frame can be decoded.
 
     Args:
-        file: its bytes.
-        is_live: see `ContainerClock`.
-        on_notice: see `decode_file`.
-        track: see `decode_file`.
         clock: of the container that this one goes on; `None` for one of its own.
 
     Returns:

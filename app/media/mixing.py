@@ -37,7 +37,6 @@ class ChannelMixer:
         """Begin.
 
         Args:
-            sample_rate: samples of one channel per second.
             n_channels: how many channels there are, at least two.
             gain: by what the mean of the channels is multiplied.
             on_notice: receives the first channel that is taken.

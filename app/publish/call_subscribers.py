@@ -74,7 +74,6 @@ class Calls:
         """Begin a stream of a call, and publish its introduction. It follows the streams that the call has had.
 
         Args:
-            call_id: the call and its account.
             introduction: what every subscriber receives first.
             on_refusal: called with the reason if the stream is to end: there is a newer one, or an older one at another
                 gateway does not end. It is still to publish what it has.
@@ -105,7 +104,6 @@ class Calls:
         A subscriber that arrives after events have been published receives the notice `joined_late`.
 
         Args:
-            call_id: the call and its account.
             holder: who has the place, where several share the places of subscribers: one of them has no more places
                 than are left for the others. Empty where they are not told apart.
 

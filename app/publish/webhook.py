@@ -55,9 +55,7 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
     """The value of the header that proves who sent a request and when.
 
     Args:
-        secret: the operator's `webhook_secret`.
         timestamp: seconds since 1970. A receiver that refuses old timestamps cannot be sent a request twice.
-        body: the body of the request.
     """
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={timestamp},v1={digest}"
@@ -116,7 +114,6 @@ class Webhook:
 
         Args:
             call_sid: the id of the call. Calls of several keys may have the same.
-            stream_sid: the id of its stream.
             key: the name of its API key; `None` for a key without one.
         """
         assert self._tasks, "not running"
@@ -127,12 +124,7 @@ class Webhook:
         return delivery
 
     def push(self, delivery: "Delivery", event: dict[str, Any]) -> None:
-        """Queue one event of a call. If the queue is full, the event is dropped and counted.
-
-        Args:
-            delivery: the queue of the call.
-            event: a message of the native protocol.
-        """
+        """Queue one event of a call. If the queue is full, the event is dropped and counted."""
         sequence, delivery.n_pushed = delivery.n_pushed, delivery.n_pushed + 1
         if delivery.queue.qsize() >= MAX_WAITING or self._n_waiting >= MAX_WAITING_TOTAL:
             if not delivery.has_dropped:

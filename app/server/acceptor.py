@@ -66,10 +66,6 @@ class Acceptor:
         """Begin to accept connections. Must be called on the event loop.
 
         Args:
-            listener: the listening socket, which other processes may have, too.
-            certificate: for TLS; `None` for connections that are not encrypted.
-            make_protocol: see `MakeProtocol`.
-            settings: the operator's settings.
             strangers: count the connections, also for other gateways.
         """
         self._listener = listener

@@ -68,8 +68,6 @@ def build_app(
     """Build the application for an engine that is running.
 
     Args:
-        settings: the operator's settings.
-        transcriber: the engine.
         session_config: the configuration of sessions; by default the one of the settings.
         shared: the state that all gateways share; by default there is one gateway.
         decoders: decode uploaded files, and are closed by the caller; by default the application has its own.

@@ -57,8 +57,6 @@ class Meters(Protocol):
 
         Args:
             key: that of its client; `None` for one without a name.
-            kind: what it is.
-            audio_s: how much audio it has used, in seconds.
         """
         ...
 
@@ -90,7 +88,6 @@ class Jobs(Protocol):
         Args:
             owner: the account that alone sees it.
             key: that of its client; `None` for one without a name.
-            request: what the client wants.
             file: the recording, if it was sent in.
 
         Raises:

@@ -18,7 +18,6 @@ def account_of(key: ApiKey | None, credential: str) -> str:
     """The account of a valid API key: a name that holds no key, and is the same for the same key at all times.
 
     Args:
-        key: the key, if it has a name.
         credential: what its client has sent. Keys without a name have an account each.
     """
     if key is not None:

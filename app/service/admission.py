@@ -99,7 +99,6 @@ class Admission:
         """Count one live session for as long as the context is open.
 
         Args:
-            connection: that of the session.
             is_resumed: whether the client goes on with a session that it lost. There is room for it while the place of
                 a lost session is kept.
 

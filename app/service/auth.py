@@ -55,7 +55,6 @@ class Access:
         """Create the check for one service.
 
         Args:
-            keys: the API keys of the operator that have no name.
             signing_key: signs client secrets while there are no API keys. All gateways have the same one.
             on_refused: called with a reason for each credential, session and upload that is refused: `unauthorized`,
                 `scope` or `key_limit`.
@@ -96,10 +95,6 @@ class Access:
 
     def client(self, key: str | None, scope: Scope = "live") -> Client | None:
         """The client with this API key; `None` if the key may not use the service. Counts a refusal.
-
-        Args:
-            key: what the client has sent.
-            scope: what it wants to use.
 
         Raises:
             RequestError: 403 if the key may be used for other things only; 503 if it cannot be known whether the key is

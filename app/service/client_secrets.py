@@ -48,7 +48,6 @@ def sign(key: str, expires_at: int, session: dict[str, Any], rooms: bool = False
     """Make a new secret. Its owner can read `session`, and can open sessions until the secret expires.
 
     Args:
-        key: signs it.
         expires_at: in seconds since 1970.
         session: the first settings of its sessions.
         rooms: whether its sessions may be published in rooms.

@@ -24,7 +24,6 @@ class FileKeys(FollowedFiles):
         """Read the file.
 
         Args:
-            path: the file; `None` for no keys.
             check: raises a `SettingsError` for keys that this service cannot use.
             known: the keys that the file had before, for a process that starts again when it is gone.
 

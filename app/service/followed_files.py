@@ -24,7 +24,6 @@ class FollowedFiles(ABC):
 
         Args:
             name: what the files hold, in plural, for the log.
-            paths: the files.
         """
         self._name = name
         self._paths = paths

@@ -24,10 +24,7 @@ async def return_memory(
     """Give memory back after each load, and now and then during one, until cancelled.
 
     Args:
-        admission: knows whether there is a session or an upload.
         give_back: returns memory to the system. It is called in a thread.
-        idle_s: see `IDLE_S`.
-        every_s: see `RETURN_EVERY_S`.
     """
     while True:
         if admission.all_finished.is_set():

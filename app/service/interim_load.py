@@ -79,7 +79,6 @@ class InterimLoad:
         """Begin with an engine that keeps up.
 
         Args:
-            stats: returns the engine's counters as they are now.
             usual_interval_s: the interval between two interims where the engine keeps up, in seconds.
             clock: the time in seconds.
         """

@@ -58,8 +58,6 @@ class KeyLimits:
         """Create the limits of one gateway.
 
         Args:
-            store: holds the counts of all gateways.
-            on_refused: called for each session and upload that is refused.
             now: the time in UTC.
         """
         self._store = store
@@ -93,8 +91,6 @@ class KeyLimits:
         """Count one live session for as long as the context is open.
 
         Args:
-            key: the key of its client; `None` if it has no limits.
-            audio_s: how much audio the session has had, in seconds.
             may_return: whether its client may go on with a session that it lost, whose lease may still count.
 
         Yields:

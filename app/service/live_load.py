@@ -71,7 +71,6 @@ def max_load(final_s: float, max_wait_s: float) -> float:
     besides the rest of the work that the engine has in hand.
 
     Args:
-        final_s: the mean time for a final, in seconds.
         max_wait_s: the wait that only `LATE_SHARE` of the finals may exceed, in seconds.
     """
     if final_s <= 0:
@@ -82,13 +81,7 @@ def max_load(final_s: float, max_wait_s: float) -> float:
 
 
 def usual_sessions(stats: EngineStats, max_wait_s: float, interim_interval_s: float) -> float:
-    """How many usual sessions the engines have time for, by the time that they need for a usual window.
-
-    Args:
-        stats: the engines' counters.
-        max_wait_s: how long finals may wait for the engine, in seconds.
-        interim_interval_s: the interval between two interims where the engine keeps up, in seconds.
-    """
+    """How many usual sessions the engines have time for, by the time that they need for a usual window."""
     # While all of several engines are being replaced, finals wait, and nothing more is known than of one.
     n_engines, busy = max(stats.n_engines, 1), _usual_busy(stats, interim_interval_s)
     finals = capacity(_usual_window_s(stats), 1 / USUAL_FINAL_EVERY_S, max_wait_s)
@@ -172,8 +165,6 @@ class LiveLoad:
         """Begin with engines of which nothing is known but their speed.
 
         Args:
-            stats: returns the engines' counters as they are now.
-            totals: returns the figures of all gateways as they are now.
             max_wait_s: how long finals may wait for the engine, in seconds.
             interims: says how often a session that speaks has an interim now.
             clock: the time in seconds.

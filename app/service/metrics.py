@@ -199,7 +199,6 @@ class Metrics:
         """Register all metrics.
 
         Args:
-            engines: those whose counters are shown.
             shared_folder: where prometheus_client keeps the counts of all gateways. The environment variable
                 `PROMETHEUS_MULTIPROC_DIR` must have named it before prometheus_client was imported.
             metrics_of_all: returns the metrics of all gateways where they are on several machines.

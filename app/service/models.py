@@ -93,7 +93,6 @@ class Models:
 
         Args:
             first: this engine, which answers where a client names no model.
-            further: the other models.
             idle_s: after this many seconds without a use, the engine of a further model is given back; 0 for never.
             memory: where further models are loaded; `None` if there is always enough.
 
@@ -127,10 +126,6 @@ class Models:
 
     def named(self, name: str | None, field: str = "model") -> api.ModelCard:
         """The model with exactly this name; the first one for no name.
-
-        Args:
-            name: one of a model, or none.
-            field: where the client has named it, for the error.
 
         Raises:
             BadStart: there is no such model.
@@ -174,7 +169,6 @@ class Models:
         """Use the engine of the model with this name of its card, which is loaded if it is not there.
 
         Args:
-            name: of the model.
             wait_s: how long to wait for the loading, in seconds; `None` for as long as it takes.
 
         Raises:

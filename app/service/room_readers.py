@@ -29,7 +29,6 @@ class RoomReaders:
 
         Args:
             address: as strangers are counted by; empty for one that counts in all only.
-            room: the name of its room.
 
         Raises:
             RequestError: there is none left for it.

@@ -43,7 +43,6 @@ class AdmissionCounter:
         Args:
             counts: an array with a row of `N_COUNTS` for each gateway, and perhaps one for those that have ended;
                 `None` for a service that is one process.
-            gateway: the row of this gateway.
             outlives_gateway: whether the service goes on when this gateway stops.
         """
         self.outlives_gateway = outlives_gateway

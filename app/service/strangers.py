@@ -45,7 +45,6 @@ class Strangers:
         """A new connection, counted as a stranger.
 
         Args:
-            address: the other end of the connection; `None` if it has no address.
             cut: ends the connection. Its argument is the reason: `slow` or `crowded`.
         """
         visitor = Visitor(self, self.group(address), cut)

@@ -32,9 +32,6 @@ class Tracing:
 
         Args:
             scope: the ASGI scope of its WebSocket. A `traceparent` among the headers names the client's own trace.
-            request: the id of the request.
-            session: the id of the session.
-            model: the name of the model.
 
         Returns:
             A context that gives the trace, or `None` where this one is not recorded.
@@ -49,7 +46,6 @@ class Tracing:
         """Follow the delivery of one event of a call to the webhook.
 
         Args:
-            call_sid: the id of the call.
             created_s: when the event was made, in seconds since 1970.
         """
         return nullcontext(DeliveryTrace())

@@ -69,9 +69,7 @@ class Channel:
 
         Args:
             number: of the channel within the session, from 0.
-            session: where requests and events go.
             detector: decides which frames are speech; this channel's own.
-            options: those of the session.
             start: where it begins. Only the detector receives audio before `start.done_until`.
         """
         language = ChannelLanguage(options.language, options.language_delay, start.language)

@@ -35,7 +35,6 @@ class EarlierAudio:
         """Translate earlier text. It must be added in the order of its audio.
 
         Args:
-            earlier: the text.
             from_s: the time of the first sample of the session.
         """
         start, end = (round((time_s - from_s) * SAMPLE_RATE) for time_s in (earlier.start_s, earlier.end_s))

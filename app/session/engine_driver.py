@@ -68,9 +68,7 @@ class SessionDriver:
         Args:
             session: the session; the caller gives it commands only by `receive` and `perform`. Its configuration has
                 what prepares its detectors and scores its pauses.
-            transcriber: the engine.
             tasks: where windows run.
-            on_event: called with each event for the client, in order.
             on_close: called once, when the session is over.
             window_deadline_s: how long the engine may take for a window, its time in the queue included; `None` for
                 as long as it takes.

@@ -399,7 +399,6 @@ def used_audio_s(session: Session, *, is_lost: bool) -> float:
     """Seconds of audio that are this session's, and of no session that was lost before it or goes on after it.
 
     Args:
-        session: in any state.
         is_lost: whether another session goes on with this one, from the newest time that its client was sent.
     """
     port = session._port

@@ -27,7 +27,6 @@ class EmptiedWatch:
         """Prepare to watch a store.
 
         Args:
-            store: is watched while `running` is open.
             what: names what is written, the same at all gateways.
             write_again: called when the store was emptied; and again if it fails.
         """

@@ -26,9 +26,6 @@ async def keep_following(
     """Follow logs of the store until cancelled, also after failures.
 
     Args:
-        store: has the logs.
-        what: names them in the log of the service.
-        is_needed: whether there is anything to follow.
         changed: set when there is something new to follow.
         follow: reads what is new; it is called again and again, while it is needed.
         on_away: called when the store cannot be reached, before the wait until it is back.

@@ -59,8 +59,6 @@ class TextRules:
         """The edits of a text that may go on.
 
         Args:
-            text: any text.
-            before: what is known of the text before it.
             changes_from: the index from which on the text may change; `None` if it does not.
             is_translation: whether it is a translation, or a text that is translated elsewhere: it is redacted, and of
                 the other rules only masking is for it.

@@ -85,7 +85,6 @@ class Redaction:
         """Make the rule.
 
         Args:
-            kinds: what is redacted.
             names: words that are, too, as whole words and in any case.
         """
         self._kinds = frozenset(kinds)

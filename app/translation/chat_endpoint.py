@@ -49,8 +49,6 @@ class ChatEndpoint:
             url: the address of the API, such as `https://host/v1`, or of the endpoint itself.
             model: the name that the endpoint gives the model.
             key: sent as bearer token; empty for none.
-            max_requests: the most requests at a time.
-            attempt_timeout_s: the time limit of one request in seconds.
             transport, sleep: replaced by tests.
         """
         parts = urlsplit(url)

@@ -27,10 +27,7 @@ def messages(text: str, source: str | None, target: str, context: Context) -> li
     """The messages of a chat whose next answer is the translation of `text`.
 
     Args:
-        text: final text of a live session.
         source: the code of its language; `None` if it is not known.
-        target: the code of the language to translate to.
-        context: earlier texts of the speaker.
     """
     language = NAMES.get(target, target).title()
     spoken = f" from {NAMES.get(source, source).title()}" if source else ""

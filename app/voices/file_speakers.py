@@ -69,8 +69,6 @@ class Diarizer:
         Args:
             speech: where speech is, in seconds. Windows that it fills less than half count for nothing, unless none
                 is filled as much.
-            thresholds: those of the network.
-            max_speakers: the most speakers.
         """
         if not self._starts_s:
             return Speakers(np.zeros((0, 1), np.float32), np.zeros(0), np.zeros(0, np.int64))

@@ -51,8 +51,6 @@ class OnlineSpeakers:
         """Begin without any, or with those of a session that is continued.
 
         Args:
-            thresholds: those of the network.
-            max_speakers: the most speakers.
             voices: what `voices` returned in the other session. Those of another network are forgotten, and its
                 speakers are learnt anew: embeddings of two networks cannot be compared.
             network: `SpeakerModel.network`.
@@ -76,7 +74,6 @@ class OnlineSpeakers:
         """The speakers of stretches: of these, and of earlier ones that belong to another speaker after all.
 
         Args:
-            ids: those of the stretches.
             vectors: `(stretches, dimensions)` unit vectors.
             are_short: whether each is too short to be a group. It gets the speaker who is the most similar.
 

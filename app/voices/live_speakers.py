@@ -30,7 +30,6 @@ class LiveSpeakers:
         """Use a network.
 
         Args:
-            model: returns the network of the service, and may load it.
             count: is called with what became of stretches, and how many there were.
         """
         self._model = model

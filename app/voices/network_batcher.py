@@ -24,7 +24,6 @@ class NetworkBatcher:
 
         Args:
             run: the network; called in one thread.
-            name: the name of the thread that runs the network.
             max_batch: the most stretches in one call, so that no session waits for many of others.
         """
         self._run = run

@@ -119,12 +119,7 @@ class SileroDetector:
     """A renewed detector knows nothing of earlier audio. Measured, it decides about as well as one that goes on."""
 
     def __init__(self, model: SileroModel, threshold: float = DEFAULT_THRESHOLD) -> None:
-        """Make a detector that has received nothing yet.
-
-        Args:
-            model: the network, which many detectors share.
-            threshold: see `set_threshold`.
-        """
+        """Make a detector that has received nothing yet."""
         self._model = model
         self._default_threshold = self._threshold = threshold
         self.renew()

@@ -81,9 +81,7 @@ def linked(sums: Array, sizes: Array, joins: float, max_speakers: int) -> Labels
 
     Args:
         sums: `(groups, dimensions)`: the sum of the unit vectors of each group.
-        sizes: how many each has.
         joins: `SpeakerThresholds.joins`.
-        max_speakers: the most clusters.
     """
     n = len(sums)
     # The mean similarity of all pairs of two groups is the product of their means.

@@ -136,14 +136,7 @@ async def run_campaign(
     faults: Faults[ServiceT],
     on_progress: Callable[[CampaignLog], None],
 ) -> CampaignLog:
-    """Run sessions while faults happen, until there were enough faults and every session has ended.
-
-    Args:
-        service: the service, which runs.
-        plan: what the campaign does.
-        faults: the faults of processes.
-        on_progress: called after each session.
-    """
+    """Run sessions while faults happen, until there were enough faults and every session has ended."""
     log = CampaignLog()
     enough = asyncio.Event()
     order, files = itertools.cycle(plan.recordings), itertools.cycle(plan.files.items())

@@ -90,7 +90,6 @@ class EngineKill(threading.Thread):
         """Start to wait.
 
         Args:
-            server: the server, which this command started.
             at_s: when, as a time of `time.monotonic`.
             until_s: an engine that is not back then is not waited for.
         """
@@ -125,8 +124,6 @@ def figures(log: LoadLog, n_sessions: int, times_s: tuple[float, float, float, f
     """The figures of a run.
 
     Args:
-        log: what the clients have recorded.
-        n_sessions: how many they were.
         times_s: when all clients had begun, when the engine was killed, when latencies must be back, and the end.
     """
     phases = []

@@ -219,7 +219,6 @@ def ray_nodes(n_nodes: int, *, can_lose_head: bool = False) -> Iterator[Any]:
     This process is connected to the cluster. Usage statistics are off.
 
     Args:
-        n_nodes: how many nodes there are.
         can_lose_head: whether a Redis keeps what the head knows, for one that is started again.
     """
     os.environ.update(ENVIRONMENT)

@@ -112,11 +112,6 @@ def paired_difference(ours: Sequence[WordErrors], theirs: Sequence[WordErrors], 
 
     Both systems keep a clip together in each resample, so that a hard clip is hard for both (a paired bootstrap).
 
-    Args:
-        ours: the errors of each clip.
-        theirs: the errors of the other system, in the order of the same clips.
-        seed: the seed of the resamples.
-
     Returns:
         `None` where no clip has words.
     """

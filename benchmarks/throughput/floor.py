@@ -47,8 +47,6 @@ def lower_bound_s(
     weights once, and of each sequence the keys and values of the encoder states and of the tokens before.
 
     Args:
-        model: the sizes of the model.
-        concurrency: how many requests are under way at any time.
         lengths: the tokens of each request, its end token included.
         precision: what is in 8 bits; the rest is in 16.
     """

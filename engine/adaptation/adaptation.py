@@ -87,10 +87,8 @@ def adapt(
     """Adapt a checkpoint and write it.
 
     Args:
-        adaptation: what to adapt, and how.
         recordings: mono audio at 16 kHz to train on.
         held: audio that is held back for the comparison, each with its transcript if there is one.
-        report: called after every step.
         say: called with a line for people, where something else begins.
 
     Returns:

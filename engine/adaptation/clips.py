@@ -62,7 +62,6 @@ class Clips:
             recordings: mono audio at 16 kHz.
             device: where clips are changed, and returned.
             seed: equal seeds give equal batches on equal devices.
-            n_full_states: encoder states of a full window.
         """
         self._recordings = recordings
         roots = np.sqrt([len(each) for each in recordings])

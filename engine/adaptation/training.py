@@ -125,15 +125,6 @@ class Trainer:
     """Trains a student until it says what the original does, and keeps its state in a folder."""
 
     def __init__(self, reader: Reader, student: Student, clips: Clips, training: Training, folder: Path) -> None:
-        """Begin with the student as it is, or with the state in the folder.
-
-        Args:
-            reader: the original.
-            student: what is trained.
-            clips: what is trained on.
-            training: how long and how fast.
-            folder: where the state and the texts are kept.
-        """
         self._reader, self.student, self._clips, self._training = reader, student, clips, training
         self._folder = folder
         self._is_cuda = reader.device.type == "cuda"
@@ -152,12 +143,7 @@ class Trainer:
             self._load()
 
     def train(self, report: Callable[[Progress], None], save_every_s: float = SAVE_EVERY_S) -> None:
-        """Train to the end, and leave the averaged weights in the student.
-
-        Args:
-            report: called after every step.
-            save_every_s: how often the state is saved, in seconds.
-        """
+        """Train to the end, and leave the averaged weights in the student."""
         saved_s = time.monotonic()
         begin_s = saved_s - self.seconds
         while (done := self._share_done()) < 1:

@@ -145,7 +145,6 @@ def read_file(path: Path, own_tokenizer: Tokenizer | None = None) -> Contents:
     """Read all but the weights.
 
     Args:
-        path: the file.
         own_tokenizer: the tokenizer, if it is not that of the file's tokens.
 
     Raises:

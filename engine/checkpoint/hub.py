@@ -53,7 +53,6 @@ def fetch(name: HubName, check: Callable[[Path, str], object]) -> Path:
     Ctrl-C ends a download at once if this is called in the main thread.
 
     Args:
-        name: the model.
         check: reads the configuration in the folder, for the weights of this name, and raises `CheckpointError` if it
             is of no use. It is called before the weights are fetched.
 

@@ -136,8 +136,6 @@ class Tokenizer:
         Source: openai/whisper, whisper/tokenizer.py, `split_to_word_tokens`; and timing.py, `merge_punctuations`.
 
         Args:
-            tokens: the tokens.
-            language: the code of the language of the text; `None` if it is not known.
             logprobs: the log-probability of each token, `None` where a prefix forced it; empty for words without any.
         """
         has_spaces = language not in LANGUAGES_WITHOUT_SPACES

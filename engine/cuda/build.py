@@ -127,11 +127,7 @@ def build_cuda_forward(
     """Build the forward pass of fused kernels and CUDA graphs.
 
     Args:
-        checkpoint: the checkpoint of the model.
-        config: the engine's settings.
-        model: the loaded model.
         cache: its last slot belongs to no window: it fills up the rows of a graph.
-        states: the state of the slots.
 
     Raises:
         CheckpointError: the encoder or the cache is to have another format than 16 bits, and the device or the

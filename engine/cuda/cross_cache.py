@@ -31,9 +31,6 @@ def check(checkpoint: Checkpoint, model: Whisper, products: Products[Any], confi
     """Compare the logits of `sound` with both caches, and return the relative error.
 
     Args:
-        checkpoint: the checkpoint of the model.
-        model: the loaded model.
-        products: the encoder's matrix products.
         config: asks for the other cache.
 
     Raises:

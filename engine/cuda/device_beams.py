@@ -45,7 +45,6 @@ class DeviceBeams:
 
         Args:
             slots: the slots of the prefill. Those without a search stay as they are.
-            prompts: the prompt of each slot.
             logits: `(slots, vocab_size)`, after each prompt.
             are_ruled: whether the rules have been applied to them.
 
@@ -117,7 +116,6 @@ class DeviceBeams:
         """Let every search go on after a step, whose tokens were sampled.
 
         Args:
-            searches: all searches.
             logits: `(rows, vocab_size)` under all rules; `None` if the sampler has found the candidates.
 
         Returns:

@@ -289,7 +289,6 @@ class FusedDecoder:
 
         Args:
             states: packed encoder states, `(states, d_model)`.
-            places: where they go.
         """
         encoder_states = self._cache.encoder_states
         if encoder_states is not None:

@@ -89,18 +89,13 @@ class GraphSizes:
         return None if rows is None or tokens is None or rows * tokens > self.most_prefilled else (rows, tokens)
 
     def encoder_batches(self, max_windows: int) -> list[int]:
-        """Full windows of the encoder calls to capture, the largest first.
-
-        Args:
-            max_windows: the most windows that come in one call.
-        """
+        """Full windows of the encoder calls to capture, the largest first."""
         return [windows for windows, _ in self.full_windows if windows <= max_windows]
 
     def packed_sizes(self, max_windows: int, max_short: int) -> list[PackedSize]:
         """The encoder calls of shorter windows to capture, the largest first.
 
         Args:
-            max_windows: the most windows that come in one call.
             max_short: the most encoder states of a shorter window; 0 where there are none.
         """
         if not max_short:
@@ -132,7 +127,6 @@ class GraphSizes:
 
         Args:
             n_full_states: the encoder states of a full window.
-            max_windows: the most windows that come in one call.
             n_states: the encoder states of each window, from short to long.
         """
         n_short = sum(each < n_full_states for each in n_states)

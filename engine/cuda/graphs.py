@@ -87,7 +87,6 @@ class CudaGraphForward:
         """Capture all graphs, the largest of each kind first.
 
         Args:
-            max_windows: the most windows of an encoder call.
             max_short: the most encoder states of a window that is not full; 0 where all are.
         """
         if self._captures_graphs:

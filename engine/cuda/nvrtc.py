@@ -60,10 +60,7 @@ class Kernel:
         """Load the kernel on PyTorch's current device.
 
         Args:
-            image: compiled code.
             name: the kernel's name in it.
-            n_threads: threads of a block.
-            shared_bytes: shared memory of a block.
 
         Raises:
             CudaError: the driver refuses the kernel.
@@ -86,8 +83,6 @@ class Kernel:
         """Launch the kernel with one argument, a structure, on PyTorch's current stream.
 
         Args:
-            argument: what the kernel takes.
-            n_blocks: blocks of the launch.
             attribute: `TOGETHER` or `OVERLAPPING`.
 
         Raises:

@@ -60,7 +60,6 @@ def load_row_steps(decoder: Decoder, fused: FusedDecoder, cache: KVCache) -> "di
     """Load the kernel for the numbers of rows that it serves. To be called before any slot is in use.
 
     Args:
-        decoder: the model's weights.
         fused: the same decoder in the other kernels.
         cache: its first slots are overwritten, and are zeros again afterwards.
 

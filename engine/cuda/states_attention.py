@@ -35,9 +35,6 @@ class CrossAttentionToStates:
     def __init__(self, cache: KVCache) -> None:
         """Load the kernel.
 
-        Args:
-            cache: holds encoder states.
-
         Raises:
             CudaError: the kernel does not work here.
         """
@@ -50,10 +47,8 @@ class CrossAttentionToStates:
         """Attend to the encoder states of each row's slot.
 
         Args:
-            layer: the projections of the layer.
             query: `(rows * n_tokens, width)`, contiguous.
             slots: `(rows,)`.
-            n_tokens: tokens of each row.
 
         Returns:
             `(rows * n_tokens, width)`.
@@ -123,7 +118,6 @@ class StatesKernel:
         Args:
             queries: `(rows * n_tokens, heads, width)`, multiplied by the weights of keys.
             slots: `(rows,)`: the slot of each row.
-            n_tokens: tokens of each row.
             partials: `(rows * n_tokens, splits, heads, width)`: the weighted mean of the states of each split. Those of
                 splits without states are not written.
             stats: `(rows * n_tokens, splits, heads, 2)` float32: the score whose weight is 1 in a split, in powers of

@@ -76,7 +76,6 @@ class BeamSearch:
             options: how many beams it has, and what else it looks for.
             eot: the end token. Tokens below it are text.
             max_tokens: the most tokens of a hypothesis, the forced prefix included and the end token left out.
-            prefix: the forced prefix.
             slots: the slot of every beam; the first slot holds the window.
             begun: the tokens that were sampled after the prefix before the search began. All hypotheses have them.
         """

@@ -50,8 +50,6 @@ def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str |
     are no part of the prompt: in noise and in unclear speech the model would write them down (`hotwords.py`).
 
     Args:
-        checkpoint: the model's checkpoint.
-        options: of the window.
         language: of the window; `None` where the checkpoint names no languages.
     """
     tokenizer = checkpoint.tokenizer

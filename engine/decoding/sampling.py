@@ -57,7 +57,6 @@ class Sampler:
         `GreedyDecoder.update`.
 
         Args:
-            slots: the slot of each row.
             logits: `(rows, vocab_size)`.
         """
         # The largest of the logits plus Gumbel noise is a draw from their softmax.

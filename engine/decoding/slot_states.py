@@ -78,7 +78,6 @@ class SlotStates:
         """Let beams go on with tokens that were chosen after a step, each from the state of its parent.
 
         Args:
-            slots: the slots of all beams.
             parents: the slot of each beam's parent, at the time of the step.
             tokens: the token that each beam adds; it becomes the beam's next input.
         """
@@ -199,7 +198,6 @@ class SlotStates:
 
         Args:
             weights: `(tokens, heads, states)`.
-            slots: the slot of each token.
 
         Returns:
             `(tokens,)`.

@@ -97,8 +97,6 @@ class TemperatureFallback(Generic[Output]):
         """Judge the output of the current attempt.
 
         Args:
-            outcome: the numbers of this output.
-            output: what the attempt gave.
             may_drop_previous_text: after a repetition the window may be decoded again, once, without the text that may
                 have caused it.
             other_language: if the first output is doubtful, the window is decoded in this language, too.

@@ -120,7 +120,6 @@ class TokenTranscript:
         """Add the next token and return the events that it causes.
 
         Args:
-            token: the token.
             logprob: its log-probability; `None` where the prefix forced it.
             attention_peak_s: see `Piece`.
         """

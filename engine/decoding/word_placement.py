@@ -61,7 +61,6 @@ def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch]
     """Return when a word starts and ends.
 
     Args:
-        text: the word.
         start_s: where it begins by the alignment.
         until_s: where the following word begins; the word ends by then.
         sounds_s: the stretches of the audio that are not quiet, in order.

@@ -29,7 +29,6 @@ class DecoderAttention(Protocol):
         """Store the new tokens' keys and values, then attend from each token to all tokens of its row up to it.
 
         Args:
-            layer: index of the decoder layer.
             query: `(rows, heads, tokens, head_dim)`.
             keys_values: `(2, rows, heads, tokens, head_dim)`.
 
@@ -111,8 +110,6 @@ class PrefillAttention:
         """Make the attention of each sequence that attends alone.
 
         Args:
-            cache: holds the keys and values.
-            slots: the slot of each sequence.
             lengths: the number of tokens of each sequence; none if all are equally long.
         """
         self._cache = cache
@@ -168,7 +165,6 @@ class DecodeAttention:
         """Make the mask, if one is needed.
 
         Args:
-            cache: holds the keys and values.
             n_rows: slots that take part.
             positions: `(n_rows,)`: the position of each row's new token.
             n_positions: one more than the highest position of a running row.
@@ -303,12 +299,6 @@ class RecordingAttention:
     """Calls another `DecoderAttention`, and keeps the cross-attention weights of some heads."""
 
     def __init__(self, attention: PrefillAttention | DecodeAttention, heads: Sequence[tuple[int, int]]) -> None:
-        """Start without weights.
-
-        Args:
-            attention: computes the attention.
-            heads: `(layer, head)` of each head whose weights are kept.
-        """
         self._attention = attention
         self._heads = heads
         self._weights: list[Tensor] = []

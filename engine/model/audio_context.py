@@ -49,12 +49,7 @@ class WindowLengths:
         return self._n_full - STATES_STEP if self._trained else self.ladder[-1]
 
     def n_states(self, n_samples: int, is_interim: bool) -> int:
-        """Encoder states of a window.
-
-        Args:
-            n_samples: samples of the window's audio.
-            is_interim: whether the window's text may still change.
-        """
+        """Encoder states of a window."""
         n_frames = -(-n_samples // _FRAME_SAMPLES)
         if self._trained:
             n_frames = max(n_frames + self._trained.margin_frames, self._trained.min_frames)

@@ -30,7 +30,6 @@ class ForwardPass(Protocol):
         Args:
             samples: `(windows, n_samples)` float32, of which each encoder state of a window needs `STATE_SAMPLES`;
                 later ones are not used.
-            slots: the slot of each window.
             runs: the windows, grouped by length.
         """
         ...
@@ -74,10 +73,6 @@ class EagerForward:
         """Create the passes of a model.
 
         Args:
-            model: the loaded model.
-            cache: its keys and values.
-            tokens: the last token of every slot.
-            positions: the positions of these tokens.
             encodes_alone: whether each window is encoded by itself, because bfloat16 may round otherwise among more.
         """
         self._encodes_alone = encodes_alone

@@ -46,7 +46,6 @@ class HostMemory:
         """Give the memory of slots without a window to the system: it becomes zeros.
 
         Args:
-            used: the slots with a window.
             keeps_recent: whether slots that had a window since the last call keep theirs.
 
         Returns:

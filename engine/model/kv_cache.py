@@ -47,10 +47,6 @@ class KVCache:
         """Allocate the buffers.
 
         Args:
-            model: the sizes of the model.
-            n_slots: how many slots there are.
-            device: where they lie.
-            dtype: the type of keys and values.
             has_int8_cross: whether those of cross-attention are kept in 8 bits; see `quantise`.
             has_columns: whether those of cross-attention lie by column: see `has_columns`.
             project_states: if given, encoder states are kept instead of their keys and values, which this computes: see
@@ -143,7 +139,6 @@ class KVCache:
         """Store one layer's keys and values of encoded windows. `set_length` makes them visible afterwards.
 
         Args:
-            slots: the slot of each window.
             keys_values: `(states, 2, heads, head_dim)`, of packed encoder states.
         """
         for run in runs:

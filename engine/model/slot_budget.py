@@ -17,7 +17,6 @@ def slot_bytes(model: ModelConfig, itemsize: int, cross: CrossCache = "auto") ->
     """Bytes of one slot: the keys and values of all its tokens, and what is kept of a full window's encoder states.
 
     Args:
-        model: the sizes of the model.
         itemsize: bytes of one number of the caches.
         cross: what is kept of encoder states: see `EngineConfig.cross_cache`. In 8 bits, keys and values have a scale
             for each head.
@@ -34,7 +33,6 @@ def choose_slots(each: int, n_slots: int | None, free_bytes: int, fraction: floa
     """Choose how many slots a GPU gets.
 
     Args:
-        each: the bytes of one slot.
         n_slots: the number that the configuration asks for; `None` for as many as fit.
         free_bytes: free memory of the device that the engine may take, after the model was loaded.
         fraction: the part of this memory that slots and scratch may use.

@@ -25,9 +25,6 @@ def load_model(
     """Build the checkpoint's model and load its weights, so that it is ready to run.
 
     Args:
-        checkpoint: the checkpoint.
-        device: where the model runs.
-        dtype: the type of its weights.
         int8_part: the part whose weights are brought into 8 bits then.
 
     Raises:

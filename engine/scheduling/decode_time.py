@@ -31,8 +31,6 @@ class DecodeTime:
         """Record a step.
 
         Args:
-            elapsed_s: seconds that it took.
-            n_running: sequences that were running.
             n_done: windows that have been decoded since the start.
         """
         self._open_s += elapsed_s * n_running / max(n_running, self.n_full_step)

@@ -31,7 +31,6 @@ class EncoderTime:
         Args:
             runner: tells the work of windows.
             window_s: seconds of encoder time per full window, as measured while warming up.
-            min_decode_share: see `EngineConfig.min_decode_share`.
         """
         self._runner = runner
         self._owed_per_encode_s = min_decode_share / (1 - min_decode_share)

@@ -224,8 +224,6 @@ class TranslationRequest(Request):
 
         Args:
             source: the request for the text, whose language is known.
-            checkpoint: the checkpoint of the model.
-            now_s: the time in seconds of the monotonic clock.
         """
         options = DecodeOptions(task="translate", language=source.language, sampling=source.window.options.sampling)
         return cls(

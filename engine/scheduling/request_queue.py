@@ -41,7 +41,6 @@ class RequestQueue:
         """Queue a request.
 
         Args:
-            request: the request.
             encode_share: the work of encoding its window, as a fraction of a full window's.
 
         Returns:

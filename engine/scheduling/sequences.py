@@ -32,9 +32,6 @@ class RunningSequences:
         """Begin without requests.
 
         Args:
-            runner: the loaded model.
-            stats: counts what is decoded.
-            emitter: receives the events.
             n_reserved_slots: a translation leaves at least this many slots free for finals.
         """
         self._runner = runner

@@ -67,9 +67,6 @@ class StatsRecorder:
         """Count an encoder call.
 
         Args:
-            n_windows: its windows.
-            audio_s: seconds of their audio.
-            elapsed_s: seconds that it took.
             final_share: the fraction of its work that finals were, speculative ones and those of files included.
             device_share: the part of the device that it had.
         """

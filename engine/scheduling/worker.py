@@ -93,8 +93,6 @@ class Worker:
         """Create a worker.
 
         Args:
-            runner: the loaded model.
-            config: the engine's settings.
             speed: that of the device, as measured while warming up.
             deliver: receives the items of every step; superseded interims in the thread that calls `submit`.
         """

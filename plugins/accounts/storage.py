@@ -32,7 +32,6 @@ def make_database(settings: AccountSettings, folder: str | None = None) -> "Data
     """The database of these settings, which is opened when it is first used.
 
     Args:
-        settings: of the service.
         folder: the folder that the gateways of one server share while it runs. It tells a gateway that is restarted not
             to create missing tables.
     """
@@ -97,7 +96,6 @@ def spool(settings: AccountSettings, database: "Database | None" = None) -> Spoo
     """What keeps the recordings. Nothing is written yet.
 
     Args:
-        settings: of the service.
         database: remembers the folder over a restart, so that none is taken for it while its disk is not mounted.
 
     Raises:

@@ -15,7 +15,6 @@ def is_big_endian(parameters: Mapping[str, str], default: str | None) -> bool:
     """Whether the high byte of each sample comes first.
 
     Args:
-        parameters: those of the stream.
         default: the order where the parameter is missing; `None` if it must be named.
 
     Raises:

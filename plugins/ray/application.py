@@ -73,7 +73,6 @@ def bind(settings: Settings, engine_options: Mapping[str, Any] = {}, **options: 
     """The application of these settings.
 
     Args:
-        settings: the operator's settings.
         engine_options: options of the engines' deployment in place of some of `options`.
         options: options of the gateways' and the engines' deployment, such as `num_replicas`; see
             `ray.serve.deployment`.

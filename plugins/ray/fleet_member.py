@@ -61,8 +61,6 @@ class FleetMember:
 
         Args:
             name: that of this gateway, different from all others that there are or were.
-            calls: the calls to the fleet's replica.
-            clock: the time in seconds.
         """
         self.counts = np.zeros((2, N_COUNTS), np.int64)
         """The counts of this gateway, which it writes itself, and the sum of the others'."""

@@ -43,8 +43,6 @@ class GatewayReplica:
 
         Args:
             key: signs client secrets; the same in all gateways.
-            engines: a handle of the deployment of engines.
-            fleet: a handle of the deployment where gateways learn of each other.
         """
         set_up_logging(settings)
         reserve_descriptors(settings)

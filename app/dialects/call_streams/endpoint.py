@@ -78,10 +78,6 @@ async def serve_call(
     Args:
         websocket: not accepted yet, unless messages were received.
         make_dialect: makes the dialect of the stream, which publishes to this sink.
-        write_event: writes events for subscribers.
-        client: whose session it is.
-        subprotocol: the WebSocket subprotocol to select.
-        first_messages: messages that were received already.
     """
     sink = CallPublisher(websocket.app.state.service, client, write_event, request_id(websocket.scope))
     dialect = make_dialect(sink)

@@ -40,13 +40,7 @@ class TrackStream(CallStream):
         return tracks.finish()
 
     def _begin_tracks(self, call: Call, parameters: Mapping[str, str], audio: AudioFormat) -> commands.Start:
-        """Begin the session of a call.
-
-        Args:
-            call: its description. The sink has begun it.
-            parameters: with the options of the session.
-            audio: the format of each track.
-        """
+        """Begin the session of a call."""
         command = self._begin(parameters, AudioFormat(audio.encoding, audio.sample_rate, len(call.tracks)))
         self._names = call.tracks
         self._tracks = TrackSync(call.tracks, audio)

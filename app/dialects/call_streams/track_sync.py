@@ -44,7 +44,6 @@ class TrackSync:
         """Add a chunk, and return the audio that is complete now.
 
         Args:
-            name: the track of the chunk.
             start_ms: where the chunk begins, in milliseconds since the start of the call.
             data: whole samples.
 

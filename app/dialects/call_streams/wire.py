@@ -102,7 +102,6 @@ def own_parameters(parameters: Mapping[str, str], known: tuple[str, ...] = ()) -
     """The parameters that subscribers receive.
 
     Args:
-        parameters: all parameters of a call.
         known: those that its dialect interprets, in addition to the options of the session.
 
     Raises:

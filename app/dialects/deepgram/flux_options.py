@@ -105,7 +105,6 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str]) -> FluxOpt
     """The options in the parameters of a URL.
 
     Args:
-        query: names and values.
         languages: the codes that the model knows.
 
     Raises:

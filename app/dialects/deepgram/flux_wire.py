@@ -38,12 +38,6 @@ class Flux(QuietDialect):
     max_text_chars = MAX_TEXT_CHARS
 
     def __init__(self, options: FluxOptions, request_id: str) -> None:
-        """Open a stream.
-
-        Args:
-            options: those of the URL.
-            request_id: a UUID.
-        """
         self._options = options
         """The options of the last message that was read. Those of `_turns` are in force for what is sent."""
         self._request_id = request_id

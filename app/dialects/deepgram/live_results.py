@@ -50,13 +50,6 @@ class LiveResults:
     """Makes the messages about the speech of one stream."""
 
     def __init__(self, options: Options, n_channels: int, metadata: Message) -> None:
-        """Create the results of one stream.
-
-        Args:
-            options: the options that the client asked for.
-            n_channels: how many channels get results.
-            metadata: the part that all results have in common.
-        """
         self.features = {"punctuate": options.punctuate, "smart_format": options.smart_format}
         """The formatting that is on. `Configure` changes it."""
         self._options = options

@@ -110,7 +110,6 @@ def parse(
     """The options in the parameters of a URL.
 
     Args:
-        query: names and values.
         languages: the codes that the model knows.
         is_live: the audio is live, not a recording.
         tells_speakers: whether the server has a speaker network. It tells the speakers of one channel apart; elsewhere

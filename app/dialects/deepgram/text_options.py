@@ -32,7 +32,6 @@ def text_rules(values: Query, language: str | None) -> TextRuleOptions:
     """The rules in the parameters of a URL; numerals and profanity have an effect on English only.
 
     Args:
-        values: the parameters.
         language: the language of all text; `None` if it is not known.
 
     Raises:

@@ -48,7 +48,6 @@ def wire_words(words: Iterable[Word], is_formatted: bool, language: str | None =
     """Words as JSON objects. A word that is punctuation alone is left out.
 
     Args:
-        words: the words of a text.
         is_formatted: include each word with its case and punctuation.
         language: the language of the words, if the client wants to know it.
     """

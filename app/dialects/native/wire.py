@@ -73,11 +73,7 @@ class Native(QuietDialect):
     max_text_chars = MAX_TEXT_CHARS
 
     def __init__(self, publisher: Publisher) -> None:
-        """Begin without `turn` messages; the client asks for them in `start`.
-
-        Args:
-            publisher: opens the room that the client wants, and publishes the session there.
-        """
+        """Begin without `turn` messages; the client asks for them in `start`."""
         self._publisher = publisher
         self._sends_turns: bool | None = None
         """Whether the client asked for `turn` messages; `None` before its `start`."""

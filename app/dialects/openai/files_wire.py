@@ -98,8 +98,6 @@ def parse_options(
     """The options in the text fields of a form.
 
     Args:
-        items: names and values.
-        task: what the endpoint does.
         known_languages: the codes of the languages that the model knows.
         tells_speakers: whether the server has a speaker network.
 

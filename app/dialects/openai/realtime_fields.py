@@ -28,7 +28,6 @@ class Fields:
         """Begin with all keys of an object.
 
         Args:
-            values: the object.
             path: its name, for errors and warnings.
 
         Raises:

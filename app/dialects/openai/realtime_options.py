@@ -139,9 +139,7 @@ def updated(settings: RealtimeSettings, session: object, meant: Meant) -> tuple[
     """The settings after an update: absent keys keep their value, `null` restores the default.
 
     Args:
-        settings: those before the update.
         session: the `session` object of the update.
-        meant: finds the models of the server.
 
     Returns:
         The new settings, and warnings about what has no effect.

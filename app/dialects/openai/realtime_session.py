@@ -28,10 +28,7 @@ class RealtimeSession:
 
         Args:
             id_: makes the ids of the session, its items and its events unique.
-            settings: those before the first update.
             is_flat: the client is known to use the older shape.
-            meant: finds the models of the server.
-            tells_speakers: returns whether the server can tell speakers apart.
         """
         self.id = id_
         self.settings = settings

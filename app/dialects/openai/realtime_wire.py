@@ -41,10 +41,7 @@ class OpenAIRealtime(QuietDialect):
         """Begin before the first message of the client.
 
         Args:
-            session: the settings in force.
             warnings: what had no effect in the URL of the connection.
-            idle_timeout_s: see `Dialect`.
-            max_text_chars: see `Dialect`.
         """
         self.idle_timeout_s = idle_timeout_s
         self.max_text_chars = max_text_chars

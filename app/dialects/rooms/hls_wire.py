@@ -47,7 +47,6 @@ def track_segment(number: int, lines: Iterable[Line], options: TrackOptions) -> 
     Args:
         number: of the segment, from 0.
         lines: those that there were when the segment was made.
-        options: see `TrackOptions`.
     """
     start_ms, end_ms = number * SEGMENT_S * 1000, (number + 1) * SEGMENT_S * 1000
     head = f"WEBVTT\nX-TIMESTAMP-MAP=MPEGTS:{options.mpegts},LOCAL:00:00:00.000\n\n"
@@ -64,10 +63,7 @@ def playlist(name: str, n_segments: int, began_at: float, is_live: bool, options
     """The media playlist of a room: its newest segments.
 
     Args:
-        name: of the room.
-        n_segments: how many were made; at least one.
         began_at: the time zero of the room, in seconds since 1970.
-        is_live: whether more segments may follow.
         options: go into the address of each segment.
     """
     first = max(n_segments - N_LISTED, 0)

@@ -71,8 +71,6 @@ def goes_on_from_refused(hallucination_filter: HallucinationFilter, segment: api
     """Whether a segment goes on with what the model has made up before it.
 
     Args:
-        hallucination_filter: holds the thresholds.
-        segment: the segment.
         refused: the text of the last segment of the same decoding that was refused; empty if none was. The model is
             sure of a phrase that it repeats.
     """

@@ -57,7 +57,6 @@ class FinalSampling:
         """Make the choice of a session.
 
         Args:
-            busy: for a busy engine.
             spare: while the engine has time; by default the same.
         """
         self._busy = busy

@@ -119,7 +119,6 @@ class Speculations:
         """Make the speculative decodings of a channel.
 
         Args:
-            interims: shows the texts, if the client wants interims.
             on_text: called with each hypothesis of the open window while its pause goes on, and the position after the
                 audio that was decoded.
         """

@@ -200,8 +200,6 @@ class Translations:
         """Expect the translation of a text that the engine has decoded.
 
         Args:
-            request: the request of the text.
-            parts: where the translation belongs.
             origin: the position of the first sample that was decoded.
         """
         self._expected[request.id] = (parts, origin)

@@ -66,7 +66,6 @@ class SpeakerLabels:
         """Make the labels of a session.
 
         Args:
-            memory: tells its speakers apart.
             from_s: the time of its first sample, in seconds.
             resumes: whether its client may go on in another session, and needs to know how.
             voices: what the memory knows from an earlier session; a client that loses this one, too, needs it.

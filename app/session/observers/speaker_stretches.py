@@ -76,7 +76,6 @@ class SpeakerTeller(Protocol):
         """The memory of a session. `None` if this server has no speaker network.
 
         Args:
-            max_speakers: the most speakers of the session.
             voices: `SpeakersFound.voices` of the session that it goes on with; empty for a new one.
 
         Raises:

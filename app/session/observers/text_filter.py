@@ -102,8 +102,6 @@ class TextFilter:
         """Make the rules of a session.
 
         Args:
-            options: what the client wants to be done with the text.
-            is_resumed: whether the session goes on with another one.
             wants_words: whether the client wants the words of final text. The session needs their times in any case.
         """
         self._rules = TextRules(options)

@@ -77,9 +77,7 @@ def plausible_end(text: str, speech: list[Span], start: int, end: int) -> int:
     Only detected speech counts, `LETTER_SAMPLES` for each letter and for one more.
 
     Args:
-        text: the text of a segment.
         speech: all detected speech, in order.
-        start: where the segment starts.
         end: where the segment ends by the model's timestamps.
 
     Returns:

@@ -160,9 +160,6 @@ class Endpointer:
         """Make an endpointer.
 
         Args:
-            detector: decides about single frames.
-            silence_ms: as in `configure`.
-            min_utterance_s: as in `configure`.
             first: position where the first frame begins.
         """
         self.detector = detector

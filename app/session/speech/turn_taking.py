@@ -99,7 +99,6 @@ def required_silence_ms(confidence: float, endpointing: Endpointing) -> int:
 
     Args:
         confidence: that the speaker has finished, 0 to 1.
-        endpointing: the client's options.
     """
     least, most = endpointing.min_silence_ms, endpointing.max_silence_ms
     usual = min(max(endpointing.silence_ms, least), most)

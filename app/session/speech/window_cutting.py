@@ -32,7 +32,6 @@ def required_pause_ms(length: int, silence_ms: int) -> float:
 
     Args:
         length: of the window, in samples; more than `LONG_WINDOW_SAMPLES`.
-        silence_ms: the silence that ends an utterance, in milliseconds.
     """
     share_left = max(WINDOW_SAMPLES - length, 0) / (WINDOW_SAMPLES - LONG_WINDOW_SAMPLES)
     return MIN_PAUSE_MS + (silence_ms - MIN_PAUSE_MS) * share_left
@@ -55,7 +54,6 @@ def find_cut(
         start: position of the window's first sample.
         end: position after its last sample so far.
         pause_samples: the samples since the last frame of speech.
-        silence_ms: the silence that ends an utterance, in milliseconds.
         stable_until: position before which all stable text of the window was spoken.
         view: returns the samples between two positions of the window.
     """

@@ -86,7 +86,6 @@ class HallucinationFilter:
         """Whether text may be shown: it has a letter or a digit, and the model trusts its words.
 
         Args:
-            text: the text.
             no_speech_prob: the model's probability that the audio holds no speech.
             text_logprob: as `api.Segment.text_logprob`; `None` for text that was shown before, which is always trusted.
         """

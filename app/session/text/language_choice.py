@@ -87,7 +87,6 @@ class LanguageEvidence:
 
         Args:
             probabilities: of each candidate in the window.
-            speech_s: the seconds of speech in the window.
             margin: the evidence by which a language must be ahead of all others to be settled.
         """
         if self.is_settled and self.language in probabilities:
@@ -119,7 +118,6 @@ class ChannelLanguage:
         """Make the language of a channel.
 
         Args:
-            request: what is left open.
             delay: a window is decided by the evidence of all windows but this many before it, if these are not done.
                 Where finals run side by side, and no interim does, it is the number of finals: then the language of a
                 window does not depend on which of them is done first.
@@ -158,8 +156,6 @@ class ChannelLanguage:
         """The options of an interim, with what the engine must know to find its language.
 
         Args:
-            options: the other options.
-            speech_s: the seconds of speech in the window.
             fixed: the language of the window's stable text; `None` if it has none.
         """
         if fixed is not None:

@@ -83,7 +83,6 @@ class SeenWord:
 
         Args:
             is_first: whether it is the first word of its window.
-            n_after: the number of words after it.
             shown: the word that is shown in its place; `None` if there is none.
         """
         if self.n_seen > len(REPLACING_LOGPROBS):
@@ -110,7 +109,6 @@ class StabilityPolicy(Protocol):
 
         Args:
             word: a word of the newest hypothesis, none of the last `WORDS_KEPT_BACK`.
-            audio_s: the audio that was decoded, in seconds.
         """
         ...
 
@@ -211,9 +209,7 @@ class Stabilizer:
         Args:
             pieces: the words and timestamps of the hypothesis.
             audio_end: the position after the audio that was decoded.
-            audio_s: the audio that was decoded, in seconds.
             words: the words of the hypothesis with their times, if the client is shown them.
-            language: the language in which the hypothesis was decoded.
             is_certain: whether its words may become stable.
         """
         latest_s = audio_s + TIMESTAMP_SLACK_S

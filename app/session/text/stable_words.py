@@ -26,7 +26,6 @@ def grow(stable: Words, hypothesis: Words, n_chars: int, until_s: float) -> Word
     becomes "are,".
 
     Args:
-        stable: the words of the stable text before.
         hypothesis: the words of the hypothesis, which begins with that text.
         n_chars: the length of the stable text now.
         until_s: the time before which all of it was spoken.

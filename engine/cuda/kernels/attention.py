@@ -164,7 +164,6 @@ def self_attention(qkv: Tensor, keys: Tensor, values: Tensor, slots: Tensor, sta
         values: cache of the same layer's values.
         slots: `(rows,)`: the slot of each row.
         starts: `(rows,)`: the position of each row's first new token.
-        n_tokens: new tokens of each row.
 
     Returns:
         `(rows * n_tokens, width)`.
@@ -329,7 +328,6 @@ def cross_attention(
         scales: `(2, slots, heads, states)`: their scales, if they are in 8 bits.
         slots: `(rows,)`: the slot of each row.
         lengths: `(slots,)`: how many encoder states each slot holds. A row whose slot holds none gets zeros.
-        n_tokens: tokens of each row.
         sharers: `(slots, MAX_SHARERS)`: the slots that attend to the window of each slot, if a row is that of the slot
             of its number, with one token: `KVCache.sharers`. In 16 bits its keys and values are then read once for all.
 

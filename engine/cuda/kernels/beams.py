@@ -241,8 +241,6 @@ def decide(
         tokens: `(rows,)`: the last token of each slot.
         positions: `(rows,)`: the position of the token that is added.
         rules: what the rules know of each slot, before the token that is added.
-        eot: the end token.
-        first_time: the first timestamp.
 
     Returns:
         `(searches, N_NUMBERS)` float32: what `FollowedSearch.follow` takes.
@@ -280,9 +278,6 @@ def copy_tokens(cache: Tensor, members: Tensor, searches: SearchTensors, positio
 
     Args:
         cache: `(layers, 2, slots, heads, positions, head_dim)`, contiguous.
-        members: those of `decide`.
-        searches: those of `decide`.
-        positions: those of `decide`.
     """
     n_layers, _, n_slots, n_heads, n_positions, head_dim = cache.shape
     _copy[(members.numel(), 2 * n_layers)](

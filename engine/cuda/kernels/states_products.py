@@ -143,8 +143,6 @@ def values_of_states(
         bias: `(2 * width,)`, in the same order.
         slots: `(rows,)`: the slot of each row.
         lengths: `(slots,)`: how many encoder states each slot holds.
-        n_tokens: tokens of each row.
-        split_states: states of a split.
 
     Returns:
         `(rows * n_tokens, width)`.

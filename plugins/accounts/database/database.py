@@ -135,8 +135,6 @@ class Database:
 
         Args:
             work: called in a thread with a connection in a transaction, and with the other arguments.
-            arguments: of `work`.
-            named: of `work`.
 
         Raises:
             DatabaseAway: the database does not answer, is locked for too long, or is damaged.

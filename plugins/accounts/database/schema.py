@@ -36,7 +36,6 @@ def move_forward(connection: Connection, *, may_be_newer: bool = False) -> None:
     Processes that start together do it one after another. It changes nothing where the version is this one already.
 
     Args:
-        connection: in a transaction.
         may_be_newer: whether one of a newer release is used, if it has everything that this one needs.
 
     Raises:

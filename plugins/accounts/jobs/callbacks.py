@@ -68,7 +68,6 @@ class CallbackSender:
 
         Args:
             kinds: what each protocol reports.
-            rules: which addresses may be called.
             secret: signs the reports; empty for none.
             on_outcome: called once for each report that has ended.
         """

@@ -114,7 +114,6 @@ def folder_mark(connection: Connection, found: str | None) -> str | None:
     """The mark of the folder that has the recordings; `None` while none has it.
 
     Args:
-        connection: in a transaction.
         found: the mark of the folder that is there, which is kept if no other one is; an empty one gets a name.
     """
     if found is not None:
@@ -143,9 +142,7 @@ def add(
     """Add a job, and return it; or the one that was added before with this idempotency key.
 
     Args:
-        connection: of the transaction.
         job: its id, its owner and the account of its audio.
-        request: what the client wants.
         has_audio: whether the recording is in the spool.
         fingerprint: the same for the same recording and options.
         idempotency_key: the client's own name for this job, if it has one.
@@ -201,11 +198,9 @@ def claim(
     job whose gateways have died `max_attempts` times has failed: it may be what kills them.
 
     Args:
-        connection: in a transaction.
         lease: names the gateway's work on this job.
         lease_s: how long it lasts unless it is renewed, in seconds.
         max_attempts: how often a job is tried.
-        step: what is to be done. Turns are counted for each step by itself.
         but: owners that have no turn now.
         on_given_up: called with each job that has failed so.
         kinds: the kinds of jobs that may be taken; `None` for all. Others wait for a gateway of a newer release.
@@ -238,11 +233,7 @@ def put_back(
     """Have a job done later by whoever takes it. Returns whether the lease was still held.
 
     Args:
-        connection: in a transaction.
-        lease: the one with which it was taken.
         wait_s: when it is due again, in seconds.
-        error: why it was not done.
-        counts: whether this was one of its attempts.
     """
     changed = update(_jobs).where(_is_held(id_, lease))
     values: dict[str, Any] = {"state": "queued", "lease": None, "due": now(connection) + wait_s}
@@ -390,7 +381,6 @@ def seal_again(connection: Connection, seals: Seals, *, drops_lost: bool = False
 
     Args:
         connection: in a transaction.
-        seals: has the keys.
         drops_lost: whether addresses that no key opens are forgotten. Else they raise `SealKeyMissing`.
     """
     lost = "" if drops_lost else None

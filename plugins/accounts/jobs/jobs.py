@@ -91,9 +91,7 @@ class Jobs:
         """Take a job in. It survives any crash once this returns.
 
         Args:
-            owner: whose it is.
             account: under which its audio is counted.
-            request: what the client wants.
             file: the recording, at its beginning; `None` where it is fetched.
             idempotency_key: the client's own name for the job, if it has one.
             check: called with the number of open jobs of this owner; what it raises is raised, and no job is made.
@@ -208,8 +206,6 @@ class Jobs:
         """Have the spool do something in a thread. Neither cancelling nor the end of the wait stops what has begun.
 
         Args:
-            work: what is done.
-            limit_s: how long it may take, in seconds.
             discard: receives the result if the caller was cancelled or its time limit has passed.
 
         Raises:

@@ -32,7 +32,6 @@ class KeyMetrics:
         """Let some keys have their names as labels.
 
         Args:
-            max_names: how many.
             keys: the keys with names that are in use. The first ones get labels, so that all gateways choose the same.
         """
         self._max_names, self._keys = max_names, keys

@@ -139,7 +139,6 @@ def rotate(
     """Give a record another key, and a new signing key for client secrets.
 
     Args:
-        connection: in a transaction.
         name: the name or the id of the record.
         keep_old_s: how long the old key is valid yet, in seconds.
 
@@ -177,7 +176,6 @@ def seal_again(connection: Connection, seals: Seals, *, drops_lost: bool = False
 
     Args:
         connection: in a transaction.
-        seals: has the keys.
         drops_lost: whether new signing keys take the place of those that no key opens, which ends the client secrets
             of their owners. Else they raise `SealKeyMissing`.
     """

@@ -88,8 +88,6 @@ def forget_sources(connection: Connection, today: date, open_sources: Sequence[s
     """Forget the sources whose last report is older than `KEEP_SOURCES`. What they have used stays.
 
     Args:
-        connection: in a transaction.
-        today: the day in UTC.
         open_sources: may report more, however long they have had no audio. They are remembered as if they did today.
     """
     for at in range(0, len(open_sources), MAX_IN_STATEMENT):

@@ -41,7 +41,6 @@ def check_signature(headers: Mapping[str, str], request_target: str, secret: byt
     Args:
         headers: of the request; their names are in lower case, or case-insensitive.
         request_target: the path of the request with its query, as it came.
-        secret: the client secret, decoded.
         now: seconds since 1970.
 
     Raises:

@@ -54,7 +54,6 @@ class Timeline:
         """The time on the stream's timeline, in seconds.
 
         Args:
-            session_s: the time of the session.
             is_end: whether something ends there. Where a gap is, it ends before it, and what begins there begins after.
         """
         index = (bisect_left if is_end else bisect_right)(self._session_s, session_s) - 1

@@ -237,8 +237,6 @@ class _Numbering:
         """Write the next message. It must be sent before the one after it is written.
 
         Args:
-            kind: its type.
-            parameters: what it says.
             client_seq: the number of the message that it answers; `None` for the last one of the client.
         """
         self._seq += 1
