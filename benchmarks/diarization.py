@@ -153,11 +153,7 @@ def _sum(errors: Sequence[DiarizationError]) -> DiarizationError:
 
 
 def network(weights: Path, joins: float | None) -> SpeakerModel:
-    """The speaker network in a file: that of tutti, or one as `--speaker-model` takes it.
-
-    Raises:
-        click.UsageError: there is no such file, or an ONNX file comes without its cosine.
-    """
+    """The speaker network in a file: that of tutti, or one as `--speaker-model` takes it."""
     if weights.suffix == ".onnx":
         if joins is None:
             raise click.UsageError("--joins: expected a cosine with an ONNX file, got none")

@@ -400,11 +400,6 @@ def _stages(config: EngineConfig, work: Work) -> list[dict[str, Any]]:
 
 
 def preset_work(clips: int | None) -> Work:
-    """The requests of the preset.
-
-    Raises:
-        UsageError: options of other requests are given too, or a number is out of range.
-    """
     context = click.get_current_context()
     for name in ("audio_s", "tokens", "beams", "requests"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:

@@ -283,10 +283,7 @@ def level_result(
 
 
 def session_figures(log: LoadLog) -> dict[str, Any]:
-    """How many sessions were accepted, how many of these the server ended, and the interims of most of them.
-
-    The interims of a session are those for a second of its speech. Sessions with little speech do not count there.
-    """
+    """How many sessions were accepted and ended by the server, and the median interims for a second of their speech."""
     rates = [each.n_interims / each.speech_s for each in log.sessions if each.speech_s >= LEAST_SPEECH_S]
     return {
         "accepted": len(log.sessions),

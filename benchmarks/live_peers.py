@@ -122,10 +122,7 @@ def run_peer(
 
 
 async def run_level(server: RunningServer, client: PeerClient, recordings: list[Recording]) -> dict[str, Any]:
-    """Run one client for each recording.
-
-    The CPU time and memory of the server are measured until the last sample has been sent.
-    """
+    """Run one client for each recording, and measure the server until the last sample has been sent."""
     logs = [CaptionLog(recording=recording) for recording in recordings]
     before = Snapshot(server)
     async with asyncio.TaskGroup() as tasks:

@@ -72,11 +72,7 @@ serve_arguments_argument = click.argument("serve_arguments", nargs=-1, type=clic
 
 
 def parse_numbers(option: str, text: str) -> list[int]:
-    """Parse a list of positive numbers such as "1,2,4".
-
-    Raises:
-        BadParameter: the text is not such a list.
-    """
+    """Parse a list of positive numbers such as "1,2,4"."""
     try:
         numbers = [int(each) for each in text.split(",")]
     except ValueError:

@@ -28,14 +28,7 @@ class Turn:
 
 @contextmanager
 def own_process(open_engine: Callable[..., Load], *arguments: object) -> Iterator[Callable[..., Turn]]:
-    """Open an engine in a process of its own, which ends with the block.
-
-    `open_engine` gets a stack that is closed at the end, and the arguments. It loads its libraries itself, so that it
-    can set their environment before. Yields a function that gives the engine a turn with its own arguments.
-
-    Raises:
-        ClickException: the process ended, or did not answer in time; its output is on this process's error stream.
-    """
+    """Open an engine in a process of its own until the block is left. Yields a function that gives it a turn."""
     context = multiprocessing.get_context("spawn")  # no library is loaded there, and no variable of the engine set
     ours, theirs = context.Pipe()
     process = context.Process(target=_answer, args=(theirs, open_engine, arguments), daemon=True)

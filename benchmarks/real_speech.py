@@ -302,11 +302,6 @@ def _cpu_s(running: RunningSystem) -> float | None:
 
 
 def _convert(checkpoint: str, scratch: Path) -> str:
-    """Convert the checkpoint for CTranslate2, once.
-
-    Raises:
-        Unavailable: the package that converts is not installed, or the checkpoint is not in the layout of transformers.
-    """
     target = scratch / "ct2"
     if target.is_dir():
         return str(target)

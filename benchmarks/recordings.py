@@ -79,22 +79,14 @@ def load_bundled(seconds: float, n: int) -> list[Recording]:
 
 
 def load_recordings(folder: Path | None, *, seconds: float, n: int) -> list[Recording]:
-    """Recordings for live clients: those of a folder in pieces of at most `seconds`, or `n` bundled ones of about that.
-
-    Raises:
-        ClickException: as `load_folder`.
-    """
+    """Recordings for live clients: those of a folder in pieces of at most `seconds`, or `n` bundled ones."""
     if folder is None:
         return load_bundled(seconds, n)
     return [piece for each in load_folder(folder) for piece in cut(each, seconds)]
 
 
 def load_folder(folder: Path) -> Iterator[Recording]:
-    """The synthetic dialogues of `manifest.jsonl`.
-
-    Raises:
-        ClickException: there is no manifest, or no dialogue in it.
-    """
+    """The synthetic dialogues of `manifest.jsonl`."""
     manifest = folder / "manifest.jsonl"
     if not manifest.is_file():
         raise click.ClickException(f"--audio: expected a folder with a manifest.jsonl, found none in {folder}")
@@ -112,10 +104,7 @@ def load_folder(folder: Path) -> Iterator[Recording]:
 
 
 def cut(recording: Recording, seconds: float) -> list[Recording]:
-    """Cut a recording in the pauses between utterances into pieces of at most `seconds`.
-
-    A recording without utterance times stays whole.
-    """
+    """Cut a recording between utterances into pieces of at most `seconds`. One without times stays whole."""
     if not recording.utterances:
         return [recording]
     pauses = [0.0, *((a.end_s + b.start_s) / 2 for a, b in itertools.pairwise(recording.utterances)), recording.audio_s]
@@ -133,14 +122,7 @@ def cut(recording: Recording, seconds: float) -> list[Recording]:
 
 
 def as_call(recording: Recording, talk: float, seconds: float, seed: int) -> Recording:
-    """Simulate one side of a call: the utterances of the recording in turn, with pauses for the other side.
-
-    Speech fills the share `talk` of the call. Pauses have random lengths of at least `PAUSE_S`. Faint noise lies under
-    the whole call.
-
-    Raises:
-        ClickException: the utterance times are not known, or the pauses inside utterances allow only a smaller share.
-    """
+    """Simulate one side of a call: utterances that fill the share `talk` of it, with random pauses and faint noise."""
     if not recording.utterances:
         raise click.ClickException(f"the speech times of {recording.name} are not known")
     utterances: list[ReferenceUtterance] = []

@@ -115,10 +115,7 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
 
 
 def word_summary(values: Sequence[float]) -> dict[str, Any]:
-    """A summary of word latencies in which a word that never arrived has an infinite latency.
-
-    The percentiles cover the words that arrived. `never` counts the others.
-    """
+    """A summary of word latencies. Those of words that never arrived are infinite: `never` counts them."""
     arrived = [value for value in values if math.isfinite(value)]
     return {**summary(arrived), "never": len(values) - len(arrived)}
 

@@ -48,11 +48,7 @@ ADMIT_ALL = ("--max-final-wait-s", "1000")
 
 @contextmanager
 def running_server(arguments: Sequence[str]) -> Iterator[RunningServer]:
-    """Run `tutti serve` on a free loopback port. It is ready when the block is entered and stopped when it is left.
-
-    Raises:
-        ClickException: the server did not start. The message holds its output.
-    """
+    """Run `tutti serve` on a free loopback port. It is ready when the block is entered and stopped when it is left."""
     port = free_port()
     with running_process(serve_command(port, arguments), port, ready_path="/readyz") as server:
         yield server
@@ -72,15 +68,7 @@ def running_process(
     environment: Mapping[str, str] | None = None,
     probe_s: float = PROBE_S,
 ) -> Iterator[RunningServer]:
-    """Start a server that will listen on `port`, wait until it is ready, and stop it at the end.
-
-    Args:
-        ready_path: a path that answers once the server is ready. Empty: it is ready when it accepts connections.
-        environment: variables that are added to the environment of this process.
-
-    Raises:
-        ClickException: the server did not start. The message holds its output.
-    """
+    """Run a server until the block is left. It is ready when `ready_path` answers, or when it accepts connections."""
     with tempfile.TemporaryFile("w+") as output:
         process = start_child(command, output, environment)
         try:

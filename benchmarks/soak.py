@@ -100,10 +100,7 @@ def main(
 
 
 async def soak(server: RunningServer, plan: Plan, on_row: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Run one session.
-
-    `on_row` receives the figures of each period when it ends; the last one ends with the session.
-    """
+    """Run one session, and call `on_row` with the figures of each period. The last one ends with the session."""
     session = _SoakSession(server, plan, on_row)
     failure: str | None = None
     try:

@@ -115,11 +115,7 @@ def main(
 
 
 def parse_modes(policies: str, beams: str) -> tuple[Mode, ...]:
-    """The rows of the tables: each policy with each number of beams, then files.
-
-    Raises:
-        BadParameter: there is no such policy, or too many beams.
-    """
+    """The rows of the tables: each policy with each number of beams, then files."""
     names, widths = policies.split(","), parse_numbers("--beams", beams)
     if unknown := [name for name in names if name not in LIVE_POLICIES]:
         raise click.BadParameter(
@@ -131,11 +127,6 @@ def parse_modes(policies: str, beams: str) -> tuple[Mode, ...]:
 
 
 def parse_endpointing(mode: str, silence_ms: int | None) -> commands.Endpointing:
-    """The endpointing of live sessions.
-
-    Raises:
-        BadParameter: a silence without a mode would have no effect.
-    """
     if mode == "auto":
         if silence_ms is not None:
             raise click.BadParameter("expected --endpointing vad or adaptive with it", param_hint="--silence-ms")

@@ -126,11 +126,7 @@ class Runner:
 
     @torch.inference_mode()
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
-        """Load the model and allocate the memory of all slots.
-
-        Raises:
-            CheckpointError: the weights or the configuration cannot be used here.
-        """
+        """Load the model and allocate the memory of all slots. Raises `CheckpointError`."""
         self.checkpoint = checkpoint
         self._config = config
         self._n_threads = config.n_threads or _usual_threads()
@@ -282,11 +278,7 @@ class Runner:
         return shortest_s(lambda: self.collect(self.launch()), PROBE_STEPS)
 
     def _choose_step_threads(self) -> float:
-        """Measure steps with 1, 2, 4 … threads, and keep the fewest that are nearly as fast as any.
-
-        Returns:
-            The seconds of a step with this many.
-        """
+        """Find the fewest threads with which steps are nearly the fastest. Returns the seconds of a step."""
         times_s: dict[int, float] = {}
         for n_threads in (1 << power for power in range(self._n_threads.bit_length())):
             self._n_step_threads = n_threads

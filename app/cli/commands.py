@@ -453,10 +453,7 @@ def models() -> None:
 
 
 def _settings(values: dict[str, Any], *, with_plugins: bool = False) -> Settings:
-    """Settings from flags and the environment, as click has read them. Logging works from here on.
-
-    A server says that it is loading, and so does every other command whose errors go to a terminal.
-    """
+    """Settings from flags and the environment, as click has read them. Logging works from here on."""
     try:
         check_environment(os.environ)
         settings = make_settings(values) if with_plugins else Settings(**values)

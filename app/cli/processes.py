@@ -247,11 +247,7 @@ def further_model(settings: Settings, config: EngineConfig) -> FurtherModel:
 
 
 async def _serve_with(server: Server, engine: "Engine", listener: socket) -> None:
-    """Serve until the server is stopped.
-
-    Raises:
-        EngineFailed: the engine has died. The server was drained, so that clients can continue on another one.
-    """
+    """Serve until the server is stopped. Raises `EngineFailed` after a drain if the engine has died."""
 
     async def stop_without_engine() -> EngineFailed:
         failure = await engine.ended()
@@ -334,11 +330,7 @@ async def _serve_gateway(
     slot: GatewaySlot,
     on_started: Callable[[], None],
 ) -> None:
-    """Serve clients in a gateway process.
-
-    Raises:
-        StartError: that is not possible with these settings.
-    """
+    """Serve clients in a gateway process. Raises `StartError`."""
     reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
     try:

@@ -256,11 +256,7 @@ class _Work:
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """Tell an error of a recording's file from one of an output.
-
-    Raises:
-        MediaError: the file cannot be read.
-    """
+    """Tell an error of a recording's file from one of an output: raises `MediaError` for the first."""
     try:
         yield
     except OSError as error:

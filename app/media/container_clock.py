@@ -60,11 +60,7 @@ class ContainerClock:
         is_live: bool,
         on_notice: OnNotice,
     ) -> None:
-        """Begin the clock of this container.
-
-        Args:
-            is_live: whether it began before its first byte.
-        """
+        """Begin the clock of a container. A live one, `is_live`, began before its first byte."""
         self.end_s = 0.0
         """The end of the audio that was placed, in seconds."""
         self.n_read = 0

@@ -211,11 +211,7 @@ async def _failed(speakers: Collection[Speaker], work: Callable[[Speaker], Await
 
 
 async def _wait_for_beginning(followed: Followed) -> None:
-    """Wait until a session has begun to speak.
-
-    Raises:
-        UnknownRoom: none has, in time.
-    """
+    """Wait until a session has begun to speak. Raises `UnknownRoom` if none has, in time."""
     try:
         async with asyncio.timeout(BEGIN_S):
             while not followed.room.stream:

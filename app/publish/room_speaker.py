@@ -229,11 +229,7 @@ class Speaker:
         await self._until_stored(append)
 
     async def _until_stored(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Repeat this until the store takes it.
-
-        Raises:
-            TimeoutError: the session has left, and the store has been away for `LAST_WORDS_S` since.
-        """
+        """Repeat this until the store takes it. Raises `TimeoutError` as `wait_until_up` does."""
         while True:
             try:
                 if self._was_away:

@@ -46,10 +46,7 @@ class SharedCalls(Calls):
     def __init__(
         self, max_subscribers: int, store: SharedStore, on_unreadable: Callable[[], None] = lambda: None
     ) -> None:
-        """Connect the subscribers of this gateway with the calls of all gateways.
-
-        `on_unreadable` is called for each value of the store that cannot be read.
-        """
+        """Prepare the calls; `on_unreadable` is called for each value of the store that cannot be read."""
         super().__init__(max_subscribers)
         self._store = store
         self._leases = Leases(store)

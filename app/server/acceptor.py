@@ -63,11 +63,7 @@ class Acceptor:
         settings: Settings,
         strangers: Strangers,
     ) -> None:
-        """Begin to accept connections. Must be called on the event loop.
-
-        Args:
-            strangers: count the connections, also for other gateways.
-        """
+        """Begin to accept connections, which `strangers` count for other gateways too. Call it on the event loop."""
         self._listener = listener
         self._fd = listener.fileno()
         self._certificate = certificate

@@ -220,11 +220,7 @@ def _setting_names(plugin: Plugin) -> list[str]:
 
 
 def _check_settings(plugin: Plugin) -> None:
-    """Check that each setting of a plug-in can become a flag.
-
-    Raises:
-        SettingsError: one cannot, or its class is no dataclass of settings.
-    """
+    """Check that each setting of a plug-in can become a flag. Raises `SettingsError`."""
     kind: object = plugin.settings
     if kind is None:
         return

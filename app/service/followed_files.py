@@ -20,11 +20,7 @@ class FollowedFiles(ABC):
     """What some files hold. A change that cannot be used leaves it as it was."""
 
     def __init__(self, name: str, paths: Sequence[Path]) -> None:
-        """Note what the files are like, before they are read for the first time.
-
-        Args:
-            name: what the files hold, in plural, for the log.
-        """
+        """Note what the files are like, before they are first read. `name` says in the log what they hold."""
         self._name = name
         self._paths = paths
         self._states = self._find_states()

@@ -55,11 +55,6 @@ class KeyLimits:
         on_refused: Callable[[], None],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Create the limits of one gateway.
-
-        Args:
-            now: the time in UTC.
-        """
         self._store = store
         self._on_refused = on_refused
         self.usage: Usage | None = None

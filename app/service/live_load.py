@@ -240,11 +240,7 @@ class LiveLoad:
         return (last.work.final_busy_s - first.work.final_busy_s) / n_finals
 
     def _finals_per_s(self, n_waiting: int) -> float:
-        """The finals of one session in a second, rather too many than too few.
-
-        Args:
-            n_waiting: finals that the engine has not begun.
-        """
+        """The finals of one session in a second, rather too many than too few; `n_waiting` have not begun."""
         first, last = self._recent_samples()
         n_finals = max(last.n_finals - first.n_finals, 0) + n_waiting
         # With the standard deviation of such a count. Else newcomers, who try again and again, would all be accepted

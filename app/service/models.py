@@ -233,11 +233,7 @@ class Models:
         return {name: card for card in self.cards for name in (card.name, *card.aliases)}
 
     async def _load(self, model: FurtherModel, stack: AsyncExitStack) -> api.Transcriber:
-        """Load a model; its engine ends with the stack.
-
-        Raises:
-            LimitExceeded: there is no memory for it now.
-        """
+        """Load a model; its engine ends with the stack. Raises `LimitExceeded` if there is no memory for it now."""
         async with self._loading:
             await self._make_room(model)
             logger.info("%s: loading, as it is needed", model.card.name)
@@ -250,11 +246,7 @@ class Models:
             return transcriber
 
     async def _make_room(self, model: FurtherModel) -> None:
-        """End engines without sessions and files, the one that was used longest ago first, until there is memory.
-
-        Raises:
-            LimitExceeded: there is not enough.
-        """
+        """End unused engines, the longest unused first, until there is memory. Else raise `LimitExceeded`."""
         while self._memory and self._memory.bytes_left() < model.needed_bytes:
             # Looked for each time: one of them may have been taken while another one ended.
             unused = [each for each in self._further.values() if each.is_unused]

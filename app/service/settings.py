@@ -754,11 +754,7 @@ def is_http_url(url: str) -> bool:
 
 
 def _check_redis_url(url: str) -> None:
-    """Check what can be known of an address without dialling it.
-
-    Raises:
-        SettingsError: it is no address of Redis, or its client is not installed.
-    """
+    """Check what can be known of an address without dialling it. Raises `SettingsError`."""
     expected = "an address such as redis://host:6379/0, rediss://… or unix:///path"
     try:
         parts = urlsplit(url)

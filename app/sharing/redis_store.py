@@ -311,11 +311,7 @@ class RedisStore:
             self._turns.release()
 
     async def _limited(self, work: Callable[[], Awaitable[Any]], limit_s: float) -> Any:
-        """The answer of the store, within a time limit.
-
-        Raises:
-            StoreAway: there is none; or there was none a moment ago, and no probe has found the store back.
-        """
+        """The answer of the store, within a time limit. Raises `StoreAway`, at once until a probe finds it back."""
         self._check_up()
         try:
             async with asyncio.timeout(limit_s):

@@ -82,11 +82,7 @@ class Redaction:
     """Finds secrets of some kinds."""
 
     def __init__(self, kinds: Sequence[Kind], names: Sequence[str] = ()) -> None:
-        """Make the rule.
-
-        Args:
-            names: words that are, too, as whole words and in any case.
-        """
+        """Make the rule for these kinds, and for names as whole words in any case."""
         self._kinds = frozenset(kinds)
         self._names = Phrases(names)
 

@@ -27,11 +27,7 @@ class LiveSpeakers:
     """Opens the memories of sessions. It is a `SpeakerTeller`."""
 
     def __init__(self, model: Callable[[], "SpeakerModel | None"], count: Count = _count_nothing) -> None:
-        """Use a network.
-
-        Args:
-            count: is called with what became of stretches, and how many there were.
-        """
+        """Use a network; `count` is called with what became of stretches, and how many there were."""
         self._model = model
         self._count = count
 

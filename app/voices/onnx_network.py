@@ -36,12 +36,7 @@ class OnnxNetwork:
     """The network. One thread may use it at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Load the network, and try it with noise.
-
-        Raises:
-            ImportError: `PACKAGE` is not installed.
-            SettingsError: the file holds no such network.
-        """
+        """Load the network, and try it with noise. Raises `ImportError` without `PACKAGE`, and `SettingsError`."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

@@ -68,11 +68,7 @@ class SileroModel:
     """The network. It may be used in several threads at a time; ONNX Runtime releases the GIL."""
 
     def __init__(self) -> None:
-        """Load the network: 60 ms.
-
-        Raises:
-            ImportError: one of `PACKAGES` is not installed.
-        """
+        """Load the network: 60 ms. Raises `ImportError` without one of `PACKAGES`."""
         import onnxruntime
 
         package = importlib.util.find_spec("silero_vad")

@@ -63,12 +63,7 @@ class NumpyNetwork:
     """The network. It keeps no state between calls, so several threads may use it."""
 
     def __init__(self, path: Path = DEFAULT_WEIGHTS) -> None:
-        """Load the weights.
-
-        Raises:
-            OSError: there is no such file.
-            ValueError: the file holds something else.
-        """
+        """Load the weights. Raises `OSError` without the file, and `ValueError` for another kind of file."""
         try:
             with path.open("rb") as file, np.load(file) as arrays:
                 self._weights: dict[str, Array] = {name: arrays[name].astype(np.float32) for name in arrays.files}

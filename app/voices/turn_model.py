@@ -30,12 +30,7 @@ class AudioTurnModel:
     """The model. One thread may use it at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Load the model, and try it with silence.
-
-        Raises:
-            ImportError: `PACKAGE` is not installed.
-            SettingsError: the file holds no such model.
-        """
+        """Load the model, and try it with silence. Raises `ImportError` without `PACKAGE`, and `SettingsError`."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

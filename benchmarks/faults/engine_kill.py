@@ -87,12 +87,6 @@ class EngineKill(threading.Thread):
     """Kills the first engine at a time, and notes when all engines are up again."""
 
     def __init__(self, server: RunningServer, at_s: float, until_s: float) -> None:
-        """Start to wait.
-
-        Args:
-            at_s: when, as a time of `time.monotonic`.
-            until_s: an engine that is not back then is not waited for.
-        """
         super().__init__(daemon=True)
         self.killed_s = self.ready_s = at_s
         """When the engine was killed, and when it was back; `ready_s` stays the earlier one if it was not."""
@@ -121,11 +115,7 @@ class EngineKill(threading.Thread):
 
 
 def figures(log: LoadLog, n_sessions: int, times_s: tuple[float, float, float, float]) -> dict[str, Any]:
-    """The figures of a run.
-
-    Args:
-        times_s: when all clients had begun, when the engine was killed, when latencies must be back, and the end.
-    """
+    """The figures of a run; its times are the end of the ramp, the kill, when latencies must be back, and the end."""
     phases = []
     for name, begin, end in zip(("before", "away", "back"), times_s[:-1], times_s[1:], strict=True):
         interims = [lag for spoken_at, lag in log.interims if begin <= spoken_at < end]

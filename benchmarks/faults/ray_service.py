@@ -70,11 +70,6 @@ class RayService:
         """How often a node was added because Ray did not find room for a replica."""
 
     def launch(self) -> None:
-        """Start the service, and wait until it is whole.
-
-        Raises:
-            RuntimeError: it is not whole in time.
-        """
         from ray import serve
 
         serve.start(proxy_location="EveryNode", http_options={"host": "127.0.0.1", "port": self._port})
@@ -196,11 +191,7 @@ class RayService:
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
-    """Run a Redis without persistence until the block is left. Yields its address as Ray wants it.
-
-    Raises:
-        ClickException: redis-server is not installed, or does not start.
-    """
+    """Run a Redis without persistence until the block is left. Yields its address as Ray wants it."""
     if shutil.which("redis-server") is None:
         raise click.ClickException(
             "expected redis-server, which keeps what the head knows, or --no-head; it is missing"
@@ -214,13 +205,7 @@ def redis_server(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def ray_nodes(n_nodes: int, *, can_lose_head: bool = False) -> Iterator[Any]:
-    """Run a Ray cluster of this many nodes, the head among them, until the block is left. Called in the main thread.
-
-    This process is connected to the cluster. Usage statistics are off.
-
-    Args:
-        can_lose_head: whether a Redis keeps what the head knows, for one that is started again.
-    """
+    """Run a Ray cluster of this many nodes, the head among them, until the block is left. Called in the main thread."""
     os.environ.update(ENVIRONMENT)
     # Short, because the path of a Unix socket has at most 107 bytes.
     with (
@@ -261,13 +246,7 @@ def ray_service(settings: Settings, n_nodes: int, *, can_lose_head: bool = False
 
 
 async def kill_one(find: Callable[[RayService], list[int]], service: RayService, random: Random) -> None:
-    """One of these processes is killed; Serve starts another.
-
-    Where there is none, the service gets time, and a node, to start one.
-
-    Raises:
-        RuntimeError: there is still none.
-    """
+    """One of these processes is killed; Serve starts another. Where there is none, Serve gets time for it."""
     for _ in range(MAX_WAITS):
         if found := find(service):
             machine.send([random.choice(found)], signal.SIGKILL)

@@ -32,13 +32,7 @@ class DisturbedService:
         self.url = f"http://127.0.0.1:{self._port}"
 
     async def start(self) -> None:
-        """Start the service, and wait until it is ready.
-
-        It is tried again as a process manager would: gateways whose supervisor was killed may still have the port.
-
-        Raises:
-            ClickException: it did not become ready. The message holds the end of its output.
-        """
+        """Start the service, again while gateways of a killed supervisor have the port, and wait for it."""
         for _ in range(START_ATTEMPTS):
             # The kernel kills a child when the thread that started it ends: this one is the main thread.
             self._process = start_child(self._command, self._output)

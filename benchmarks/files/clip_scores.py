@@ -108,13 +108,7 @@ def groups(clips: Sequence[Clip]) -> Iterator[tuple[str, list[Clip]]]:
 
 
 def paired_difference(ours: Sequence[WordErrors], theirs: Sequence[WordErrors], *, seed: int = 0) -> Difference | None:
-    """The word error rate of ours minus that of theirs, in points, with an interval from resampled clips.
-
-    Both systems keep a clip together in each resample, so that a hard clip is hard for both (a paired bootstrap).
-
-    Returns:
-        `None` where no clip has words.
-    """
+    """The difference of two word error rates, with an interval from a paired bootstrap over clips."""
     n_words = np.array([each.words for each in ours], np.float64)
     gained = np.array([_n_errors(a) - _n_errors(b) for a, b in zip(ours, theirs, strict=True)], np.float64)
     if not n_words.sum():

@@ -68,11 +68,7 @@ class Clip:
 
 
 def read_manifest(path: Path) -> list[dict[str, Any]]:
-    """The lines of a JSON Lines file that have a transcript, which may be empty.
-
-    Raises:
-        ClickException: the file cannot be read, or a line lacks `file` or `text`.
-    """
+    """The lines of a JSON Lines file that have a transcript, which may be empty."""
     lines = []
     try:
         for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
@@ -96,11 +92,7 @@ def headline_kinds(path: Path) -> list[str]:
 
 
 def select_kinds(lines: list[dict[str, Any]], kinds: Sequence[str]) -> list[dict[str, Any]]:
-    """The lines of these kinds, or all lines if no kind is named.
-
-    Raises:
-        ClickException: no line has one of the kinds.
-    """
+    """The lines of these kinds, or all lines if no kind is named."""
     present = {line.get("kind", "") for line in lines}
     if unknown := [kind for kind in kinds if kind not in present]:
         expected = ", ".join(sorted(present)) or "none, it lists no transcript"
@@ -109,10 +101,7 @@ def select_kinds(lines: list[dict[str, Any]], kinds: Sequence[str]) -> list[dict
 
 
 def load_clips(path: Path, kinds: Sequence[str] = ()) -> list[Clip]:
-    """The clips in a manifest, or in `manifest.jsonl` of a folder.
-
-    A file with a transcript for each channel keeps its channels. Other files are mixed down to mono.
-    """
+    """The clips in a manifest, or in `manifest.jsonl` of a folder. Channels without transcripts are mixed."""
     manifest = path if path.is_file() else path / "manifest.jsonl"
     clips = []
     for line in select_kinds(read_manifest(manifest), kinds):
@@ -127,15 +116,7 @@ def load_clips(path: Path, kinds: Sequence[str] = ()) -> list[Clip]:
 
 
 def choose_clips(manifest: Path | None, kinds: str) -> list[Clip]:
-    """The clips that the options of a command name.
-
-    Args:
-        manifest: a manifest or its folder. `None` is `DEFAULT_MANIFEST`, or the bundled clips where there is none.
-        kinds: kinds separated by commas; empty for `headline_kinds`.
-
-    Raises:
-        UsageError: kinds are named, and there is no manifest.
-    """
+    """The clips of a manifest or its folder, of `DEFAULT_MANIFEST`, or the bundled ones where there is none."""
     manifest = manifest or (DEFAULT_MANIFEST if DEFAULT_MANIFEST.exists() else None)
     if manifest is None:
         if kinds:
@@ -182,11 +163,7 @@ def bundled_clips() -> list[Clip]:
 
 
 def read_pcm(file: Path, *, is_mixed: bool) -> tuple[Pcm, ...]:
-    """The channels of a file at 16 kHz, or only their mix.
-
-    Raises:
-        ClickException: the file holds no audio.
-    """
+    """The channels of a file at 16 kHz, or only their mix."""
     try:
         with av.open(str(file)) as container:
             stream = container.streams.audio[0]

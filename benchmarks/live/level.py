@@ -28,11 +28,7 @@ LATE_S = 0.1
 
 
 def warm_up(server: RunningServer) -> None:
-    """Run one short session, so that the first measured session does not pay for one-time costs.
-
-    Raises:
-        ClickException: the session failed.
-    """
+    """Run one short session, so that the first measured session does not pay for one-time costs."""
     level = uvloop.run(run_level(server, load_bundled(WARM_UP_S, 1), "en"))
     if level["problems"]:
         raise click.ClickException(f"{server.url}: {level['problems'][0]}")

@@ -67,10 +67,7 @@ class ReaderFigures:
 
 
 class LiveText:
-    """Observes a session, inside the service or as a client of it, and keeps every text that a reader sees.
-
-    A session in this process that fails raises `SessionError`.
-    """
+    """Observes a session, inside the service or as a client of it, and keeps every text that a reader sees."""
 
     def __init__(self) -> None:
         self.utterances: dict[int, UtteranceText] = {}

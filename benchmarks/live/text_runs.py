@@ -95,11 +95,7 @@ class Setup:
 
 
 def run_in_processes(setup: Setup, clips: Sequence[Clip], n_processes: int) -> dict[str, ClipResults]:
-    """The results of all clips by name. Each process has an engine of its own, and one process is this one.
-
-    Raises:
-        ClickException: a clip failed.
-    """
+    """The results of all clips by name. Each process has an engine of its own, and one process is this one."""
     shares = divide(clips, n_processes)
     n_threads = max(1, (os.cpu_count() or 1) // len(shares))
     setup = replace(setup, engine=replace(setup.engine, n_threads=n_threads))
@@ -145,11 +141,7 @@ async def run_clip(
     config: SessionConfig,
     endpointing: commands.Endpointing,
 ) -> ClipResults:
-    """Run one clip in each mode, one channel after the other; `endpointing` is that of live sessions.
-
-    Raises:
-        ClickException: a session failed.
-    """
+    """Run one clip in each mode, one channel after the other; `endpointing` is that of live sessions."""
     found = {mode: ModeResult() for mode in modes}
     language = clip.named_language
     most_beams = max(mode.beams for mode in modes)

@@ -71,11 +71,7 @@ def read_downloads(folder: Path) -> dict[str, bytes]:
 
 
 def join_parts(files: Mapping[str, bytes]) -> bytes:
-    """The weights, joined if they are in parts.
-
-    Raises:
-        ClickException: there are none, or a part is missing.
-    """
+    """The weights, joined if they are in parts."""
     if "model.bin" in files:
         return files["model.bin"]
     parts = {int(found[1]): files[name] for name in files if (found := WEIGHTS.fullmatch(name))}

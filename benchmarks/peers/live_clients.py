@@ -74,10 +74,7 @@ async def tutti_client(url: str, log: CaptionLog, language: str) -> None:
 
 
 async def whisperlive_client(url: str, log: CaptionLog, language: str) -> None:
-    """A client of WhisperLive, with the voice detection that WhisperLive's own client enables.
-
-    The protocol has no flush and no last message.
-    """
+    """A client of WhisperLive, with the voice detection that its own client enables. There is no last message."""
     async with connect(url.replace("http:", "ws:", 1), compression=None, max_size=None, proxy=None) as socket:
         options = {"uid": str(id(log)), "language": language, "task": "transcribe", "model": "custom", "use_vad": True}
         await socket.send(json.dumps(options))

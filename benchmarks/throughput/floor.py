@@ -41,15 +41,7 @@ def precision_of(config: EngineConfig) -> Precision:
 def lower_bound_s(
     model: ModelConfig, concurrency: int, lengths: Sequence[int], precision: Precision = Precision()
 ) -> float:
-    """The least seconds of the device that a request takes on average.
-
-    Every request is a window of 30 s. A step of the decoder is shared by `concurrency` sequences. It reads all its
-    weights once, and of each sequence the keys and values of the encoder states and of the tokens before.
-
-    Args:
-        lengths: the tokens of each request, its end token included.
-        precision: what is in 8 bits; the rest is in 16.
-    """
+    """The least mean seconds of the device for a request; `concurrency` of them share each read of the weights."""
     n_steps = sum(lengths) / len(lengths)
     # The n-th step reads the prompt and the n tokens before its result.
     n_tokens_read = sum(n * (PROMPT_TOKENS + n / 2) for n in lengths) / len(lengths)

@@ -50,14 +50,7 @@ RATE_SPREAD = 0.15
 
 
 def mlperf_shaped(n_requests: int = N_CLIPS) -> MixedWork:
-    """Make requests of the shape, in a shuffled order that is always the same.
-
-    Args:
-        n_requests: how many. Where they are fewer than all clips, they are spread evenly over the clips by length.
-
-    Raises:
-        ValueError: `n_requests` is not 1 to 1,633.
-    """
+    """Make requests in a shuffled order that is always the same; fewer than all are spread evenly over the lengths."""
     if not 1 <= n_requests <= N_CLIPS:
         raise ValueError(f"requests: expected 1 to {N_CLIPS}, got {n_requests}")
     by_length = sorted(_clips(), key=lambda clip: (clip[1], clip[0]))

@@ -20,10 +20,7 @@ class Work:
     n_beams: int = field(default=1, kw_only=True)
 
     def window(self, index: int) -> Window:
-        """The window of a request: noise as loud as speech, different for each index.
-
-        Its text is requested at the end only, as the service does.
-        """
+        """Noise as loud as speech, different for each index. Its text is requested at the end, as the service does."""
         samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
         return Window(
             samples=samples, session="", options=decode_options(self.n_tokens, self.n_beams), priority=Priority.FILE

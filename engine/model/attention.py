@@ -107,11 +107,7 @@ class PrefillAttention:
     """
 
     def __init__(self, cache: KVCache, slots: Sequence[int], lengths: Sequence[int] = ()) -> None:
-        """Make the attention of each sequence that attends alone.
-
-        Args:
-            lengths: the number of tokens of each sequence; none if all are equally long.
-        """
+        """Attend alone in each sequence, which has this number of tokens; equally many without `lengths`."""
         self._cache = cache
         self._rows = cache.rows(slots)
         self.cross = cross_attention_of(cache, slots)

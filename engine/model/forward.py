@@ -70,11 +70,7 @@ class EagerForward:
         *,
         encodes_alone: bool = False,
     ) -> None:
-        """Create the passes of a model.
-
-        Args:
-            encodes_alone: whether each window is encoded by itself, because bfloat16 may round otherwise among more.
-        """
+        """Create the passes. With `encodes_alone` each window has its own, as bfloat16 may round otherwise."""
         self._encodes_alone = encodes_alone
         self._model = model
         self._cache = cache

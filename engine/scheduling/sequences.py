@@ -29,11 +29,7 @@ class RunningSequences:
     """The requests that have a slot. Only the engine's thread may use it, but any thread may ask for its length."""
 
     def __init__(self, runner: Runner, stats: StatsRecorder, emitter: EventEmitter, n_reserved_slots: int = 0) -> None:
-        """Begin without requests.
-
-        Args:
-            n_reserved_slots: a translation leaves at least this many slots free for finals.
-        """
+        """Begin without requests. A translation leaves at least `n_reserved_slots` free for finals."""
         self._runner = runner
         self._stats = stats
         self._emitter = emitter

@@ -90,12 +90,7 @@ class Worker:
     """Owns a runner. `run` is the body of the engine's thread."""
 
     def __init__(self, runner: Runner, config: EngineConfig, speed: Speed, deliver: Deliver) -> None:
-        """Create a worker.
-
-        Args:
-            speed: that of the device, as measured while warming up.
-            deliver: receives the items of every step; superseded interims in the thread that calls `submit`.
-        """
+        """Create a worker, which delivers items after every step, and superseded interims in the thread of `submit`."""
         self.stats = StatsRecorder()
         self._runner = runner
         self._deliver = deliver

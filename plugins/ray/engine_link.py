@@ -45,11 +45,7 @@ class CallFailed(Exception):
     """A call to an engine replica has failed: the replica or its node has ended, or the engine in it."""
 
     def __init__(self, reason: str, *, was_killed: bool = False) -> None:
-        """Create the error.
-
-        Args:
-            was_killed: whether it is known that the engine did not end by itself.
-        """
+        """Create the error. `was_killed`: it is known that the engine did not end by itself."""
         super().__init__(reason)
         self.was_killed = was_killed
 
@@ -173,11 +169,7 @@ class RayEngineLink:
             submission.put(EngineGone(f"the engine {self.name} is gone: {error}", was_killed=error.was_killed))
 
     async def _follow(self) -> None:
-        """Receive the reports of one call.
-
-        Raises:
-            CallFailed, TimeoutError: the engine is gone.
-        """
+        """Receive the reports of one call. Raises `CallFailed` or `TimeoutError` when the engine is gone."""
         reports = asyncio.Queue[Report | CallFailed | None]()
         self._start(_read(self._calls.reports(), reports))
         while True:

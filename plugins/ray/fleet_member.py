@@ -57,11 +57,7 @@ class FleetMember:
     """Knows the counts of all gateways."""
 
     def __init__(self, name: str, calls: FleetCalls, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create a member that knows of no others; see `run`.
-
-        Args:
-            name: that of this gateway, different from all others that there are or were.
-        """
+        """Create a member that knows of no others, with a name that no other gateway has or had; see `run`."""
         self.counts = np.zeros((2, N_COUNTS), np.int64)
         """The counts of this gateway, which it writes itself, and the sum of the others'."""
         self.is_known = asyncio.Event()

@@ -39,11 +39,7 @@ class GatewayReplica:
     def __init__(
         self, settings: Settings, key: str, engines: DeploymentHandle[Any], fleet: DeploymentHandle[Any]
     ) -> None:
-        """Called by Serve.
-
-        Args:
-            key: signs client secrets; the same in all gateways.
-        """
+        """Called by Serve. All gateways have the same key, which signs client secrets."""
         set_up_logging(settings)
         reserve_descriptors(settings)
         self._settings = settings
@@ -57,11 +53,7 @@ class GatewayReplica:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
-        """Build the application when an engine and the other gateways are known. Called by Serve.
-
-        Raises:
-            SettingsError: a plug-in finds a setting with which it cannot serve, on this machine.
-        """
+        """Build the application when an engine and the other gateways are known. Called by Serve."""
         for plugin in installed_plugins():
             await plugin.prepare(self._settings)
         known = asyncio.get_running_loop().create_future()

@@ -31,11 +31,7 @@ class RayTranscriber(EnginePool):
     """
 
     def __init__(self, engines: DeploymentHandle[Any], node: str, tasks: asyncio.TaskGroup) -> None:
-        """Create a transcriber.
-
-        Args:
-            node: Ray's id of the node of this process.
-        """
+        """Create a transcriber of the process on this node of Ray's."""
         balancer = Balancer()
         super().__init__((), balancer)
         self.set_gateways = balancer.set_gateways

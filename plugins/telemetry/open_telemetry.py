@@ -33,11 +33,7 @@ class OpenTelemetry(Tracing):
     """A `Tracing` that sends spans to a collector."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
-        """Start to send spans.
-
-        Args:
-            exporter: where they go; by default to the collector that OpenTelemetry's variables name.
-        """
+        """Start to send spans, by default to the collector that OpenTelemetry's variables name."""
         ours: Mapping[str, AttributeValue] = {
             SERVICE_NAME: "tutti",
             "service.version": VERSION,

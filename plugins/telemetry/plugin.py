@@ -44,11 +44,7 @@ class Telemetry(Plugin):
     settings = TelemetrySettings
 
     def __init__(self, exporter: "SpanExporter | None" = None) -> None:
-        """Make the plug-in.
-
-        Args:
-            exporter: where spans go; by default to the collector that OpenTelemetry's variables name, if they do.
-        """
+        """Make the plug-in. By default spans go where OpenTelemetry's variables say, if they do."""
         self._exporter = exporter
 
     @asynccontextmanager

@@ -60,12 +60,7 @@ class TrackStream(CallStream):
         return (*_audio(self._tracks.add(name, start_ms, data)), *self._late_audio(self._tracks))
 
     def _track_name(self, track: object) -> str:
-        """The track of a chunk, which a call with one track need not name.
-
-        Raises:
-            WrongState: the stream has ended.
-            BadMessage: the call has no such track.
-        """
+        """The track of a chunk, which a call with one track need not name. Raises `WrongState` or `BadMessage`."""
         if self._is_stopped:
             raise WrongState("audio_after_stop", "media: expected no audio after stop")
         name = self._names[0] if track is None else track

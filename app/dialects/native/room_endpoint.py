@@ -80,11 +80,7 @@ class Publication:
         self._counted.close()
 
     def _check(self) -> None:
-        """Refuse a room that the client may not open.
-
-        Raises:
-            SessionError: it may not.
-        """
+        """Raise `SessionError` for a room that the client may not open."""
         if not self._service.settings.max_room_readers:
             raise SessionError("no_rooms", "room: expected null, as this server has no rooms", CLOSE_POLICY)
         if not self._service.is_known_everywhere:

@@ -214,11 +214,7 @@ async def _transcribe(
     on_progress: Callable[[float], None],
     trace: SessionTrace | None,
 ) -> None:
-    """Transcribe a file. Passes each event to `on_event`, and the seconds that are done to `on_progress`.
-
-    Raises:
-        RequestError: the file is no audio, the model does not support an option, or the engine failed.
-    """
+    """Transcribe a file, and pass on each event and the seconds that are done. Raises `RequestError`."""
 
     def count_and_pass_on(event: events.Event) -> None:
         if isinstance(event, events.Utterance):

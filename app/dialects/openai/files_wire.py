@@ -531,12 +531,7 @@ def _uncovered_event(utterance: int, span: tuple[float, float]) -> dict[str, Any
 
 
 def _logprobs_of(segment: events.Segment, lead: str) -> list[dict[str, Any]]:
-    """One entry for each word, with the mean probability of its tokens. The entries join to the segment's text.
-
-    Args:
-        segment: its source has words.
-        lead: the separator before the segment.
-    """
+    """An entry for each word, with the mean probability of its tokens. They join to `lead` and the segment's text."""
     entries: list[dict[str, Any]] = []
     for word in segment.source.words or ():
         text = word.text if entries or segment.text.startswith(" ") else lead + word.text.lstrip()

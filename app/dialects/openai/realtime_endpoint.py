@@ -139,11 +139,7 @@ def _updated(service: Service, settings: RealtimeSettings, session: object) -> t
 def _sign(
     service: Service, request: Request, session: dict[str, Any], seconds: int, rooms: bool = False
 ) -> tuple[RealtimeSettings, ClientSecret]:
-    """Make a secret for sessions with these settings. The client must have an API key: a secret is not enough.
-
-    Raises:
-        RequestError: the key is not valid, or the settings are wrong or too long.
-    """
+    """Make a secret. The client must have an API key, as a secret is not enough. Raises `RequestError`."""
     key = header_key(request.headers)
     client = authorized(service.access.client(key))
     if rooms and not client.may_open_rooms:

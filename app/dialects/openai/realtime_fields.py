@@ -25,14 +25,7 @@ class Fields:
     """A JSON object whose known keys are popped one by one. The keys that remain at the end cause warnings."""
 
     def __init__(self, values: object, path: str) -> None:
-        """Begin with all keys of an object.
-
-        Args:
-            path: its name, for errors and warnings.
-
-        Raises:
-            BadField: `values` is no object.
-        """
+        """Begin with all keys of an object, which errors call `path`. Raises `BadField` if it is none."""
         if not isinstance(values, dict):
             raise BadField(path, "an object", values)
         self._values = dict(values)

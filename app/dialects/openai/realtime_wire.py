@@ -38,11 +38,7 @@ class OpenAIRealtime(QuietDialect):
         idle_timeout_s: float | None = None,
         max_text_chars: int,
     ) -> None:
-        """Begin before the first message of the client.
-
-        Args:
-            warnings: what had no effect in the URL of the connection.
-        """
+        """Begin before the first message of the client. `warnings` say what had no effect in the URL."""
         self.idle_timeout_s = idle_timeout_s
         self.max_text_chars = max_text_chars
         self._session = session
@@ -196,11 +192,7 @@ class OpenAIRealtime(QuietDialect):
 
 
 def _event_id(fields: dict[str, Any]) -> str | None:
-    """The client's own id of an event, which the answer to an error repeats.
-
-    Raises:
-        BadField: it is no text, or too long.
-    """
+    """The client's own id of an event, which the answer to an error repeats. Raises `BadField`."""
     event_id = fields.get("event_id")
     if event_id is None or (isinstance(event_id, str) and len(event_id) <= MAX_EVENT_ID_CHARS):
         return event_id

@@ -188,11 +188,7 @@ async def room_segment(request: Request) -> Response:
 
 @asynccontextmanager
 async def _room(request: Request) -> AsyncIterator[Followed]:
-    """The room in the path of a request, which is followed while the context is open.
-
-    Raises:
-        RequestError: there is none of this name, or it cannot be followed.
-    """
+    """The room in the path of a request, which is followed while the context is open. Raises `RequestError`."""
     service: Service = request.app.state.service
     name: str = request.path_params["room"]
     if service.rooms.is_draining:
@@ -213,11 +209,7 @@ async def _room(request: Request) -> AsyncIterator[Followed]:
 
 
 def _track_options(request: Request) -> TrackOptions:
-    """The options in the query of a track.
-
-    Raises:
-        RequestError: one is wrong.
-    """
+    """The options in the query of a track. Raises `RequestError`."""
     language, mpegts = request.query_params.get("language"), request.query_params.get("mpegts") or "0"
     code = code_of(language) if language else None
     if language and code not in NAMES:

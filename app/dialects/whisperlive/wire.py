@@ -41,11 +41,7 @@ class WhisperLive(QuietDialect):
     max_text_chars = MAX_TEXT_CHARS
 
     def __init__(self, is_served: Callable[[str], bool] | None = None) -> None:
-        """Begin before the client's options.
-
-        Args:
-            is_served: whether the server has a model with a name; `None` if it has one model.
-        """
+        """Begin before the client's options. `is_served` knows the names of models; `None` if there is one."""
         self._is_served = is_served
         self._uid: str | None = None
         self._is_started = False

@@ -54,11 +54,7 @@ class FinalSampling:
     """How the final texts of one session are decoded. Re-decodes of missed speech are always greedy."""
 
     def __init__(self, busy: api.Sampling, spare: api.Sampling | None = None) -> None:
-        """Make the choice of a session.
-
-        Args:
-            spare: while the engine has time; by default the same.
-        """
+        """Choose `spare` while the engine has time, by default the same as `busy`."""
         self._busy = busy
         self._spare = spare or busy
         self._answer_s = 0.0

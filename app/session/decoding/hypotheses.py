@@ -14,11 +14,7 @@ class Hypotheses:
     """Has the open window decoded while it grows. All positions are in samples since the session began."""
 
     def __init__(self, parts: ChannelParts, end_utterance: Callable[[OpenWindow], None]) -> None:
-        """Make the hypotheses of a channel.
-
-        Args:
-            end_utterance: ends the utterance of the open window now; called when its speaker has finished.
-        """
+        """Make the hypotheses of a channel; `end_utterance` is called when a speaker has finished."""
         self._interims = Interims(parts) if parts.options.start.interim else None
         self._speculations = Speculations(parts, self._interims, self._judge_pause)
         self._turns = Turns(parts)

@@ -77,10 +77,7 @@ class _Speculation:
         return not (self.is_decoding or self.done)
 
     def settle(self) -> bool:
-        """Hand the text over to `decoding`, if it begins with all that was shown as stable, in the same language.
-
-        Returns whether it does.
-        """
+        """Give the text to `decoding` and return true, if it begins with all stable text, in the same language."""
         assert self.done and self.window
         if not self.window.stabilizer.begins(self.done):
             return False

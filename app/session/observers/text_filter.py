@@ -99,11 +99,7 @@ class TextFilter:
     """The text rules of a session."""
 
     def __init__(self, options: TextRuleOptions, *, is_resumed: bool, wants_words: bool) -> None:
-        """Make the rules of a session.
-
-        Args:
-            wants_words: whether the client wants the words of final text. The session needs their times in any case.
-        """
+        """Make the rules of a session, which needs the times of words even if the client does not want them."""
         self._rules = TextRules(options)
         self._before = AFTER_UNKNOWN if is_resumed else Before()
         self._wants_words = wants_words

@@ -157,11 +157,7 @@ class Endpointer:
     """
 
     def __init__(self, detector: SpeechDetector, silence_ms: int, min_utterance_s: float = 0.0, first: int = 0) -> None:
-        """Make an endpointer.
-
-        Args:
-            first: position where the first frame begins.
-        """
+        """Make an endpointer whose first frame begins at the position `first`; see `configure`."""
         self.detector = detector
         self.memory_samples = detector.memory_samples
         """The audio before a renewal that the decisions after it depend on, in samples."""

@@ -21,11 +21,7 @@ class Loudness:
     """Compares each frame with the loudest and the quietest one of the last seconds."""
 
     def __init__(self, n_remembered: int = 0) -> None:
-        """Begin without any frame.
-
-        Args:
-            n_remembered: how many of the last frames are compared first after a renewal.
-        """
+        """Begin without any frame. After a renewal the last `n_remembered` frames are compared first."""
         self._energies: deque[float] = deque(maxlen=n_remembered)
         """The energy of each of these frames."""
         self._blocks: deque[tuple[float, float]] = deque(maxlen=MEMORY_BLOCKS)

@@ -253,11 +253,7 @@ class Stabilizer:
         self._shown, self.tail, self.tail_words = now, "".join(now), timed
 
     def _words_with_evidence(self, before: list[str]) -> list[str]:
-        """The words of the last hypothesis after the stable text, up to the first without enough evidence.
-
-        Args:
-            before: the words that are shown there so far.
-        """
+        """The words after the stable text up to the first without enough evidence. Those of `before` are shown."""
         words, last = list[str](), len(self._seen) - 1
         for place, word in enumerate(self._seen):
             is_first = place == 0 and not self.stable
@@ -279,12 +275,7 @@ class Stabilizer:
 
 
 def _seen_words(pieces: list[Piece], before: list[SeenWord]) -> list[SeenWord]:
-    """Find the words of the newest hypothesis, and count for each how many hypotheses in a row have it.
-
-    Args:
-        pieces: those of the newest hypothesis after the stable text.
-        before: the words of the hypothesis before it, after the same stable text.
-    """
+    """Find the words of the newest hypothesis, and count for each how many hypotheses in a row have it."""
     words, start = list[SeenWord](), 0
     for index, piece in enumerate(pieces):
         if not piece.is_spoken:

@@ -44,11 +44,7 @@ class Seals:
     """The operator's keys. Without any, texts stay as they are."""
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
-        """Prepare to seal.
-
-        Args:
-            keys: of 32 random bytes each. The first one seals, every one opens what was sealed with it.
-        """
+        """Prepare to seal with the first of these keys of 32 bytes. Every one opens what was sealed with it."""
         self._keys = {hashlib.sha256(key).hexdigest()[:ID_DIGITS]: _fernet(key) for key in keys}
 
     @property

@@ -34,11 +34,7 @@ class S3Spool:
     """Recordings as objects below an address. See `Spool`."""
 
     def __init__(self, bucket: str, folder: str = "") -> None:
-        """Use the objects of a bucket that are directly below a folder. Nothing is asked of the store yet.
-
-        Raises:
-            SpoolAway: a variable has no valid value.
-        """
+        """Use the objects directly below a folder of a bucket, without a request yet. Raises `SpoolAway`."""
         endpoint = next((value for name in ENDPOINT_VARIABLES if (value := os.environ.get(name))), "")
         with _os_errors():
             self._store = S3Store(
@@ -104,11 +100,7 @@ class S3Spool:
             raise
 
     def _has(self, id_: str) -> bool:
-        """Whether the store has a recording. One answer says that and that the store works: it may go away again.
-
-        Raises:
-            AllAway: it does not work.
-        """
+        """Whether the store has a recording. The same answer says that the store works; else it raises `AllAway`."""
         try:
             page = next(iter(obstore.list(self._store, offset=id_[:-1], chunk_size=1)), ())
         except (BaseError, FileNotFoundError) as error:

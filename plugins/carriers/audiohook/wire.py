@@ -209,11 +209,7 @@ class _Numbering:
         self._seq = 0
 
     def read(self, text: str) -> tuple[str, Mapping[str, Any]]:
-        """The type and the parameters of a message of the client.
-
-        Raises:
-            SessionError: it has not the form of a message, or not the number or the id that is due. Fatal.
-        """
+        """The type and the parameters of a message. Raises a fatal `SessionError` for a wrong form, number or id."""
         try:
             fields = read_object(text)
         except BadMessage as error:
@@ -234,11 +230,7 @@ class _Numbering:
         return kind, parameters
 
     def write(self, kind: str, parameters: Mapping[str, Any], client_seq: int | None = None) -> str:
-        """Write the next message. It must be sent before the one after it is written.
-
-        Args:
-            client_seq: the number of the message that it answers; `None` for the last one of the client.
-        """
+        """Write the next message, to be sent before another is written. By default it answers the client's last."""
         self._seq += 1
         return write_object(
             {

@@ -68,11 +68,7 @@ def read_announcement(fields: dict[str, Any]) -> tuple[uuid.UUID, dict[str, str]
 
 
 def _check_model(service: Service, parameters: dict[str, str]) -> None:
-    """Check that the model is there and knows the languages, as the session will: Asterisk itself shows no error.
-
-    Raises:
-        RequestError: it is not, or does not.
-    """
+    """Check that the model is there and knows the languages, as the session will: Asterisk itself shows no error."""
     start = start_command(parameters, AUDIO)
     try:
         known = service.models.named(start.model).languages
@@ -85,11 +81,7 @@ def _check_model(service: Service, parameters: dict[str, str]) -> None:
 
 
 def _check_service(service: Service) -> None:
-    """Check that the call would find the service.
-
-    Raises:
-        RequestError: AudioSocket is not served, or another gateway would not know the call.
-    """
+    """Check that AudioSocket is served, at a gateway that will know the call. Raises `RequestError`."""
     if not service.settings.of(CarrierSettings).audiosocket_port:
         raise RequestError(404, "AudioSocket is not served here: it needs TUTTI_AUDIOSOCKET_PORT", code="not_found")
     if not service.is_known_everywhere:

@@ -95,10 +95,5 @@ def _is_in(address: str, service: Service) -> bool:
 
 
 async def _read_packet(reader: asyncio.StreamReader) -> bytes:
-    """Read the next packet, whole.
-
-    Raises:
-        IncompleteReadError: the connection has ended.
-    """
     header = await reader.readexactly(HEADER_BYTES)
     return header + await reader.readexactly(payload_bytes(header))
