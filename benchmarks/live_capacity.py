@@ -232,7 +232,7 @@ class Snapshot:
 
     def __init__(self, server: RunningServer) -> None:
         self.taken_at = time.monotonic()
-        self.cpu_s = machine.family_cpu_s(server.pid) if server.pid else None
+        self.cpu_s = machine.family_cpu_s(server.pid)
         try:
             self.counters = Counters.parse(server.fetch("/metrics"))
         except OSError:

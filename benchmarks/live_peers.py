@@ -33,7 +33,6 @@ from benchmarks.report import Table, number, percent
 from benchmarks.scoring import WordErrors, word_errors, word_summary
 from benchmarks.server import RunningServer
 
-LANGUAGE = "en"
 TAIL_S = 3.0
 """Seconds of silence after each recording: some servers close a segment only after silence."""
 MAX_OTHERS_CORES = 0.1
@@ -127,7 +126,7 @@ async def run_level(server: RunningServer, client: PeerClient, recordings: list[
     before = Snapshot(server)
     async with asyncio.TaskGroup() as tasks:
         for index, log in enumerate(logs):
-            tasks.create_task(run_client(client, server.url, log, language=LANGUAGE, delay_s=index * STAGGER_S))
+            tasks.create_task(run_client(client, server.url, log, delay_s=index * STAGGER_S))
         for log in logs:
             await log.all_sent.wait()
         after = Snapshot(server)

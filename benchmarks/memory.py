@@ -228,7 +228,7 @@ class Stages:
             await asyncio.sleep(SAMPLE_PERIOD_S)
 
     def _measure_once(self) -> None:
-        mib = machine.family_memory_mib(self._server.pid) if self._server.pid else None
+        mib = machine.family_memory_mib(self._server.pid)
         if mib is not None:
             self._samples.append(mib)
 
@@ -240,7 +240,7 @@ class Stages:
             "after": name,
             "at_s": time.monotonic(),
             "n_sessions": n_sessions,
-            "n_processes": len(machine.family(self._server.pid)) if self._server.pid else None,
+            "n_processes": len(machine.family(self._server.pid)),
             "memory_mib": statistics.fmean(samples) if samples else None,
             "peak_mib": max(samples, default=None),
         }
@@ -275,7 +275,7 @@ def table(result: dict[str, Any]) -> Table:
             (
                 row["after"],
                 number(took_s, 0),
-                number(row["n_processes"], 0),
+                str(row["n_processes"]),
                 number(row["memory_mib"], 0),
                 number(row["peak_mib"], 0),
                 compared(row, start_mib),

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 Load = Callable[..., Any]
-"""Does the work of one turn, and returns what came of it."""
+"""Does the work of one turn."""
 ANSWER_TIMEOUT_S = 600.0
 """Longest time for loading, and for one turn, in seconds. An engine that takes longer has failed."""
 STOP_TIMEOUT_S = 20.0
@@ -20,7 +20,6 @@ STOP_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    value: Any
     wall_s: float
     cpu_s: float
     """Processor time of its process."""
@@ -66,5 +65,5 @@ def _answer(connection: Connection, open_engine: Callable[..., Load], arguments:
             except EOFError:
                 return
             begun_s, cpu_s = time.perf_counter(), time.process_time()
-            value = load(*request)
-            connection.send((value, time.perf_counter() - begun_s, time.process_time() - cpu_s))
+            load(*request)
+            connection.send((time.perf_counter() - begun_s, time.process_time() - cpu_s))

@@ -178,10 +178,10 @@ async def take_turns(systems: Mapping[str, System], setup: Setup, clips: Sequenc
 
 async def take_turn(turns: Turns, running: RunningSystem, block: Sequence[Clip]) -> None:
     """Give one system its clips, and add what it did to its turns."""
-    before_s, started_at = _cpu_s(running), time.monotonic()
+    before_s, started_at = machine.family_cpu_s(running.pid), time.monotonic()
     turns.results += await running.transcribe(block)
     turns.wall_s += time.monotonic() - started_at
-    after_s = _cpu_s(running)
+    after_s = machine.family_cpu_s(running.pid)
     is_known = None not in (before_s, after_s, turns.cpu_s)
     turns.cpu_s = (turns.cpu_s or 0.0) + (after_s or 0.0) - (before_s or 0.0) if is_known else None
 
@@ -295,10 +295,6 @@ def _pairs(measured: Mapping[str, Turns], *, has_words: bool) -> list[tuple[str,
         if systems[ours].is_ours
         and (not systems[theirs].is_ours or (systems[ours].is_live and not systems[theirs].is_live))
     ]
-
-
-def _cpu_s(running: RunningSystem) -> float | None:
-    return machine.family_cpu_s(running.pid) if running.pid else None
 
 
 def _convert(checkpoint: str, scratch: Path) -> str:

@@ -319,7 +319,6 @@ def _share(n: int, k: int, parts: int) -> int:
 
 
 def _cpu_s(server: RunningServer) -> float:
-    assert server.pid is not None
     return machine.family_cpu_s(server.pid) or 0.0
 
 

@@ -30,12 +30,11 @@ One of these could be taken before the server that is to have it has started."""
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """The address of a running server, and its process if the benchmark started it."""
+    """The address of a server that a benchmark has started, and its process."""
 
     url: str
     """`http://host:port`"""
-    pid: int | None
-    """`None` for a server that the benchmark did not start: its use of the machine is not measured."""
+    pid: int
 
     def fetch(self, path: str) -> str:
         with urllib.request.urlopen(self.url + path, timeout=10) as response:

@@ -173,8 +173,8 @@ class _SoakSession:
             taken_at=time.monotonic(),
             sent_s=self._sent_s,
             counters=Counters.parse(metrics),
-            cpu_s=machine.family_cpu_s(self._server.pid) if self._server.pid else None,
-            rss_mib=machine.rss_mib(self._server.pid) if self._server.pid else None,
+            cpu_s=machine.family_cpu_s(self._server.pid),
+            rss_mib=machine.rss_mib(self._server.pid),
             n_interims=self._n_interims,
             n_words=self._n_words,
         )

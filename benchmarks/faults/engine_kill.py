@@ -96,7 +96,6 @@ class EngineKill(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        assert self._server.pid
         n_engines = self._n_up()
         time.sleep(max(0.0, self._at_s - time.monotonic()))
         os.kill(engine_processes(self._server.pid)[0], signal.SIGKILL)

@@ -84,7 +84,7 @@ class DisturbedService:
 
     def _is_ready(self) -> bool:
         try:
-            RunningServer(self.url, None).fetch("/readyz")
+            RunningServer(self.url, self.supervisor()).fetch("/readyz")
         except OSError:
             return False
         return True

@@ -103,7 +103,7 @@ class ClipResult:
 
 class RunningSystem(Protocol):
     @property
-    def pid(self) -> int | None:
+    def pid(self) -> int:
         """Its process, whose family's processor time is measured."""
         ...
 
@@ -221,7 +221,7 @@ class PeerProcess:
     """A peer in a process of its own, one channel after the other. If the process ends, all later clips have failed."""
 
     def __init__(self, setup: Setup, process: asyncio.subprocess.Process, versions: Mapping[str, str]) -> None:
-        self.pid: int | None = process.pid
+        self.pid = process.pid
         self.versions = versions
         self._setup, self._process = setup, process
         self._failure: str | None = None

@@ -45,7 +45,6 @@ async def stream(
     url: str,
     log: StreamLog,
     *,
-    language: str | None,
     delay_s: float = 0.0,
     endpointing: tutti.EndpointingMode | None = "vad",
 ) -> None:
@@ -61,7 +60,7 @@ async def stream(
             # Closed after the session, which reads from it until the session ends.
             aclosing(_pcm_chunks(log)) as audio,
             # A loss is a failure of the run.
-            tutti.connect(url, language=language, endpointing=endpointing, resume_buffer_s=0, proxy=None) as session,
+            tutti.connect(url, language="en", endpointing=endpointing, resume_buffer_s=0, proxy=None) as session,
             aclosing(session.stream(audio)) as events,
         ):
             async for event in events:

@@ -29,7 +29,7 @@ LATE_S = 0.1
 
 def warm_up(server: RunningServer) -> None:
     """Run one short session, so that the first measured session does not pay for one-time costs."""
-    level = uvloop.run(run_level(server, load_bundled(WARM_UP_S, 1), "en"))
+    level = uvloop.run(run_level(server, load_bundled(WARM_UP_S, 1)))
     if level["problems"]:
         raise click.ClickException(f"{server.url}: {level['problems'][0]}")
 
@@ -37,7 +37,6 @@ def warm_up(server: RunningServer) -> None:
 async def run_level(
     server: RunningServer,
     recordings: list[Recording],
-    language: str | None,
     endpointing: tutti.EndpointingMode | None = "vad",
 ) -> dict[str, Any]:
     """Run one client for each recording and return all figures of this level."""
@@ -46,7 +45,7 @@ async def run_level(
     async with asyncio.TaskGroup() as tasks:
         for index, log in enumerate(logs):
             delay_s = index * STAGGER_S
-            tasks.create_task(stream(server.url, log, language=language, delay_s=delay_s, endpointing=endpointing))
+            tasks.create_task(stream(server.url, log, delay_s=delay_s, endpointing=endpointing))
     return level_result(logs, usage(logs, before, Snapshot(server)))
 
 
@@ -55,8 +54,8 @@ class Snapshot:
 
     def __init__(self, server: RunningServer) -> None:
         self.taken_at = time.monotonic()
-        self.server_cpu_s = machine.family_cpu_s(server.pid) if server.pid else None
-        self.server_rss_mib = machine.rss_mib(server.pid) if server.pid else None
+        self.server_cpu_s = machine.family_cpu_s(server.pid)
+        self.server_rss_mib = machine.rss_mib(server.pid)
         self.generator_s = time.process_time()
         self.busy_s = machine.busy_s()
 

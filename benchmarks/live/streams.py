@@ -8,7 +8,6 @@ was broken.
 
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +26,7 @@ from benchmarks.options import (
 )
 from benchmarks.recordings import load_recordings, with_silence
 from benchmarks.report import Table, number, percent, spread
-from benchmarks.server import ADMIT_ALL, RunningServer, running_server
+from benchmarks.server import ADMIT_ALL, running_server
 
 TAIL_S = 2.0
 """Seconds of silence after each recording: longer than the silence that ends an utterance."""
@@ -39,7 +38,6 @@ TAIL_S = 2.0
 )
 @click.option("--seconds", default=60.0, show_default=True, help="Length of each client's recording, in seconds.")
 @audio_option
-@click.option("--language", default="en", show_default=True, help="Sent with `start`. Empty: the server detects it.")
 @click.option(
     "--endpointing",
     type=click.Choice(["vad", "adaptive", "auto"]),
@@ -47,38 +45,29 @@ TAIL_S = 2.0
     show_default=True,
     help="When utterances end. auto: as for a client that leaves it to the server.",
 )
-@click.option("--url", help="Measure the server at http://host:port instead of starting one.")
 @result_options("live")
 @serve_arguments_argument
 def main(
     streams: str,
     seconds: float,
     folder: Path | None,
-    language: str,
     endpointing: str,
-    url: str | None,
     path: Path,
     markdown: bool,
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Stream recordings at the pace of speech from many clients at once, and measure latencies and word errors."""
     levels = parse_numbers("--streams", streams)
-    if url and serve_arguments:
-        raise click.UsageError("arguments for `tutti serve` make no sense with --url")
     recordings = [with_silence(each, TAIL_S) for each in load_recordings(folder, seconds=seconds, n=max(levels))]
     mode = None if endpointing == "auto" else cast(tutti.EndpointingMode, endpointing)
     result: dict[str, Any] = {**machine.describe(), "levels": []}
-    with ExitStack() as stack:
-        if url:
-            server = RunningServer(url.rstrip("/"), None)
-        else:
-            own = ["--max-sessions", str(max(levels) + 1), *ADMIT_ALL]
-            server = stack.enter_context(running_server([*own, *serve_arguments]))
+    own = ["--max-sessions", str(max(levels) + 1), *ADMIT_ALL]
+    with running_server([*own, *serve_arguments]) as server:
         warm_up(server)
         for n in levels:
             chosen = [recordings[i % len(recordings)] for i in range(n)]
             print(f"{n} streams, {max(each.audio_s for each in chosen):.0f} s …", file=sys.stderr, flush=True)
-            result["levels"].append(uvloop.run(run_level(server, chosen, language or None, mode)))
+            result["levels"].append(uvloop.run(run_level(server, chosen, mode)))
     report.show([table(result)], result, as_markdown=markdown, path=path)
     for level in result["levels"]:
         for complaint in [*level["problems"], *late_text(level["generator_late_s"])]:

@@ -48,35 +48,35 @@ class CaptionLog(ClientLog):
             self.captions.append(Caption(time.monotonic(), shown, stable))
 
 
-PeerClient = Callable[[str, CaptionLog, str], Awaitable[None]]
-"""Streams the recording of a log to the server at a URL, in a language, and fills in the log until the last text."""
+PeerClient = Callable[[str, CaptionLog], Awaitable[None]]
+"""Streams the recording of a log to the server at a URL, and fills in the log until the last text."""
 
 
-async def run_client(client: PeerClient, url: str, log: CaptionLog, *, language: str, delay_s: float) -> None:
+async def run_client(client: PeerClient, url: str, log: CaptionLog, *, delay_s: float) -> None:
     """Run one client after `delay_s` seconds. A failure is recorded in the log, not raised."""
     await asyncio.sleep(delay_s)
     try:
         async with asyncio.timeout(READY_TIMEOUT_S + log.recording.audio_s + GRACE_S):
-            await client(url, log, language)
+            await client(url, log)
     except* (OSError, PeerFailed, WebSocketException) as group:
         log.failure = describe_error(group)
     finally:
         log.all_sent.set()
 
 
-async def tutti_client(url: str, log: CaptionLog, language: str) -> None:
+async def tutti_client(url: str, log: CaptionLog) -> None:
     seen = StreamLog(recording=log.recording, all_sent=log.all_sent)
     try:
-        await stream(url, seen, language=language)
+        await stream(url, seen)
     finally:
         log.started_at, log.late_s, log.failure = seen.started_at, seen.late_s, seen.failure
         log.captions, log.problems = observed(seen).captions, problems(seen)
 
 
-async def whisperlive_client(url: str, log: CaptionLog, language: str) -> None:
+async def whisperlive_client(url: str, log: CaptionLog) -> None:
     """A client of WhisperLive, with the voice detection that its own client enables. There is no last message."""
     async with connect(url.replace("http:", "ws:", 1), compression=None, max_size=None, proxy=None) as socket:
-        options = {"uid": str(id(log)), "language": language, "task": "transcribe", "model": "custom", "use_vad": True}
+        options = {"uid": str(id(log)), "language": "en", "task": "transcribe", "model": "custom", "use_vad": True}
         await socket.send(json.dumps(options))
         while (message := await _receive(socket)).get("message") != "SERVER_READY":
             if message.get("status") in ("WAIT", "ERROR"):

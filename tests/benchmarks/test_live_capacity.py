@@ -1,5 +1,6 @@
 """The most live sessions a server holds: what counts as served, and the verdict."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_what_is_let_in_is_shown_beside_what_is_served_in_time() -> None:
 
 
 def test_a_level_whose_server_has_ended_is_shown_as_failed() -> None:
-    server = RunningServer(f"http://127.0.0.1:{free_port()}", None)
+    server = RunningServer(f"http://127.0.0.1:{free_port()}", os.getpid())
     log = LoadLog(failures=["the connection was closed: 1006"])
     found = level_result(log, 1, (0.0, 1.0), Snapshot(server), Snapshot(server))
     assert (found["failed"], found["holds"], found["in_time"], found["final_wait_s"]) == (1, False, False, None)
