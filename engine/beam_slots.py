@@ -107,7 +107,6 @@ class BeamSlots:
 
 
 def _candidates(row: Sequence[float], peak_s: float | None = None) -> list[SampledToken]:
-    """Make tokens of a row that `BeamSlots.find_candidates` found."""
     half = len(row) // 2
     return [SampledToken(int(token), logprob, peak_s) for logprob, token in zip(row[:half], row[half:], strict=True)]
 

@@ -167,7 +167,6 @@ def hold_back(recordings: list[Recorded], share: float, seed: int) -> tuple[list
 
 
 def _read_transcripts(manifest: str | None, *folders: str | None) -> dict[Path, str]:
-    """The texts of a manifest by the files that they belong to, which are beside it or in one of the folders."""
     if manifest is None:
         return {}
     roots = [Path(manifest).parent, *(Path(folder) for folder in folders if folder is not None)]

@@ -108,8 +108,6 @@ def choices(setting: Field[Any]) -> tuple[str, ...]:
 
 
 class _SettingsCommand(click.Command):
-    """A command with settings of the service."""
-
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)

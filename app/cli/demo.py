@@ -62,7 +62,6 @@ class _Latency:
                 self.final_s.append(time.monotonic() - self._clock_at(event.end_s))
 
     def _clock_at(self, audio_s: float) -> float:
-        """The clock time at which the chunk that contains this moment was sent."""
         return self._sent_at[min(int(audio_s * 1000) // CHUNK_MS, len(self._sent_at) - 1)]
 
 

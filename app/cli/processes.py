@@ -264,7 +264,6 @@ async def _serve_with(server: Server, engine: "Engine", listener: socket) -> Non
 
 
 async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) -> None:
-    """Run a supervisor with engine processes and gateway processes."""
     load_tls(settings)
     if settings.turn_model:
         AudioTurnModel(Path(settings.turn_model))

@@ -101,7 +101,6 @@ async def _interruptible(work: Coroutine[Any, Any, None]) -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The first error inside groups of errors."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -367,7 +367,6 @@ class _Display:
         self._progress.update(self._bar, description=self._title, completed=reached_s, reached=clock(reached_s))
 
     def note_end(self, audio_s: float) -> None:
-        """Note that a recording of this length is complete."""
         self._n_ended += 1
         self._audio_s += audio_s
 

@@ -139,7 +139,6 @@ class RecordingFetcher:
 
     @asynccontextmanager
     async def _answered(self, url: str) -> AsyncIterator[httpx.Response]:
-        """The answer behind all redirects."""
         for _ in range(MAX_REDIRECTS + 1):
             async with sent(self.rules, "GET", url, headers={"accept": "*/*"}, tls=self.tls) as response:
                 if response.status_code in REDIRECTS and "location" in response.headers:

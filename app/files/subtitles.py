@@ -150,7 +150,6 @@ class CueCutter:
 
     @property
     def _lead(self) -> int:
-        """The columns of the first line that the name of the speaker takes."""
         return _columns(_before_text(self.speaker)) if self.names_speaker else 0
 
     def _least_width(self, words: Sequence[_Word]) -> int:

@@ -103,8 +103,6 @@ async def _feed(
 
 @dataclass(slots=True, kw_only=True)
 class _Outcome:
-    """Passes the session's events on, and keeps how the session ended."""
-
     on_event: Callable[[events.Event], None]
     on_progress: Callable[[float], None] | None
     n_channels: int
@@ -136,7 +134,6 @@ class _Outcome:
                 self.on_progress(until_s)
 
     def close(self, close: Close) -> None:
-        """Keep the reason if the session ended with an error."""
         if close.code != CLOSE_DONE and self.failure is None:
             self.failure = SessionError(close.reason, close.reason, close.code)
         self.closed.set()

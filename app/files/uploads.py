@@ -78,7 +78,6 @@ class _Parser(MultiPartParser):
         self.max_part_size = MAX_TEXT_BYTES if part.field_name.startswith(CLIPS) else MAX_FIELD_BYTES
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
-        """Count the bytes of text."""
         if self._current_part.file is None:
             self.n_text_bytes += end - start
             if self.n_text_bytes > MAX_TEXT_BYTES:

@@ -173,7 +173,6 @@ class ContainerClock:
         return missing_s
 
     def _were_skipped(self, missing_s: float) -> bool:
-        """Whether this time is missing because FFmpeg passed over damaged data."""
         return not self._has_pauses or self._bytes.were_skipped(missing_s, self.end_s)
 
     def _missing_s(self, at_s: float | None) -> float:

@@ -197,7 +197,6 @@ def decode_pieces(
 def _pieces(
     file: IO[bytes], channels: int | None, on_notice: OnNotice, track: str | None
 ) -> Generator[Samples, None, None]:
-    """Collect decoded frames of about 20 ms into pieces of `PIECE_SAMPLES`."""
     was_plain = False
     for samples in read_plain_wav(file, channels, on_notice, track):
         was_plain = True

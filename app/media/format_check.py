@@ -186,7 +186,6 @@ class FormatCheck:
         return Notice(UNLIKELY_FORMAT, f"audio: expected {declared}, as declared, got what {appearance}")
 
     def _sound_start(self) -> int | None:
-        """Where the first sound begins, in bytes; `None` in silence."""
         levels = self._levels(bytes(self._held))
         loudest = float(levels.max(initial=0.0))
         if loudest < QUIETEST:

@@ -128,7 +128,6 @@ def _next_wavs(file: IO[bytes]) -> Iterator[int]:
 
 
 def _next_headers(file: IO[bytes], header: Beginning, n_header: int) -> Iterator[int]:
-    """Where each of these headers but the first begins."""
     start = _find_header(file, 1, header, n_header)
     while start is not None:
         yield start
@@ -146,7 +145,6 @@ def _next_oggs(file: IO[bytes]) -> Iterator[int]:
 
 
 def _page_end(bytes_at: BytesAt, start: int) -> int:
-    """Where a page of an Ogg ends."""
     head = bytes_at(start, PAGE_HEAD_BYTES)
     n_lengths = head[-1] if len(head) == PAGE_HEAD_BYTES else 0
     return start + PAGE_HEAD_BYTES + n_lengths + sum(bytes_at(start + PAGE_HEAD_BYTES, n_lengths))
@@ -273,8 +271,6 @@ class FilePart:
 
 
 class _Pieces:
-    """Reads as much as is wanted from pieces of any length."""
-
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._held = b""

@@ -99,7 +99,6 @@ class ContainerDecoder:
             self._turn.notify_all()
 
     def _resume(self) -> None:
-        """The thread has something to do again."""
         if self._progress is _Progress.STARVED:
             self._progress = _Progress.WORKING
         self._turn.notify_all()

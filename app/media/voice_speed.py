@@ -71,8 +71,6 @@ def are_tones(samples: NDArray[np.float64], rate: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Voice:
-    """What is measured of a voice to find its speed."""
-
     voiced_share: float
     pitches_hz: Pitches
     """The pitches of the frames that have one, by the first band."""

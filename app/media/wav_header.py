@@ -166,8 +166,6 @@ def _without_length(head: bytes) -> bytes:
 
 
 class _Source:
-    """Bytes that come from somewhere, with a look ahead."""
-
     def __init__(self, read: Callable[[], bytes]) -> None:
         self._read = read
         self.held = bytearray()

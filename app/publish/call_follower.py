@@ -114,7 +114,6 @@ class CallFollower:
             await self._check_streams()
 
     async def _read(self) -> list[tuple[CallId, Entry]]:
-        """The next entries of all followed calls; none if the followed calls change meanwhile."""
         logs = {log_name(call_id): call_id for call_id in self._followed}
         positions = {log: at for log, call_id in logs.items() if (at := self._followed[call_id].position)}
         if not positions:

@@ -162,7 +162,6 @@ class Calls:
         topic.subscribers.clear()
 
     def _ends_here(self, call_id: CallId) -> bool:
-        """Whether an active call ends with this server."""
         return True
 
     async def wait_until_unused(self) -> None:
@@ -244,7 +243,6 @@ class _Stream:
         self._has_ended = False
 
     def start(self) -> None:
-        """Publish what waits, and what follows."""
         self._feed = self._calls.feed(self._call_id)
         for message in self._waiting:
             self._feed.publish(message)

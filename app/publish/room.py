@@ -362,7 +362,6 @@ class Room:
 
 
 def _moved(message: Mapping[str, Any], offset_s: float) -> dict[str, Any]:
-    """The message with all of its times later by so much."""
     moved = {**message, **{name: round(message[name] + offset_s, 3) for name in ("start_s", "end_s")}}
     if "uncovered" in message:
         moved["uncovered"] = [[round(time_s + offset_s, 3) for time_s in span] for span in message["uncovered"]]
@@ -385,7 +384,6 @@ def _rest(utterance: _Utterance, end_s: float) -> dict[str, Any]:
 
 
 def _whole(utterance: _Utterance) -> dict[str, Any]:
-    """The end of an utterance that has none."""
     return {
         "type": "utterance",
         "channel": utterance.channel,

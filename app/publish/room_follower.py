@@ -238,14 +238,12 @@ class RoomFollower:
             self._on_unreadable()
 
     def _forget_unused(self) -> None:
-        """Stop to follow rooms that no one needs."""
         until = self._clock() - LINGER_S
         self._followed = {
             id_: each for id_, each in self._followed.items() if each.n_users or each.unused_since > until
         }
 
     async def _check_speakers(self) -> None:
-        """End the rooms whose speakers have been gone for too long."""
         if self._was_away:
             self._was_away, self._back_at = False, self._now()
         rooms = [(id_, each) for id_, each in self._followed.items() if each.room.is_live or each.n_unsaved]

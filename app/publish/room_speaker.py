@@ -187,7 +187,6 @@ class Speaker:
                 await self._save(followed)
 
     async def _save_last(self) -> None:
-        """Make the last snapshot, when the room has everything."""
         async with self._follower.following(self.claim.id, self.claim.name) as followed:
             try:
                 async with asyncio.timeout(FOLD_S):

@@ -108,7 +108,6 @@ class SharedCalls(Calls):
             await call.write_opening()
 
     async def _look_for_newer(self) -> None:
-        """End the streams that newer ones wait for."""
         while True:
             await asyncio.sleep(GIVE_WAY_EVERY_S)
             calls = list(self._published)

@@ -162,7 +162,6 @@ class Webhook:
             self._on_outcome(outcome)
 
     async def _post(self, call_sid: str, expires_s: float, body: bytes, trace: DeliveryTrace) -> Outcome:
-        """Retry one event until it is delivered, refused or too old."""
         attempt = 0
         while True:
             attempt += 1

@@ -99,7 +99,6 @@ class Acceptor:
         await asyncio.gather(*self._handshakes, return_exceptions=True)
 
     def _begin(self, latest: float) -> None:
-        """Accept connections once all gateways are ready to, or at the time `latest`."""
         if self._counter.n_with("connections") >= self._n_gateways or self._loop.time() >= latest:
             self._resume()
         else:

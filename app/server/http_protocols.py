@@ -186,7 +186,6 @@ class HttpProtocol(H11Protocol):
         self._send_refusal(status, message)
 
     def _send_refusal(self, status: int, message: str) -> None:
-        """Answer in place of the application, and close."""
         if self.cycle and not self.cycle.response_complete:
             # The application cannot answer any more.
             self.cycle.disconnected = True

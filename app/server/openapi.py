@@ -39,7 +39,6 @@ def object_of(required: dict[str, Schema], optional: dict[str, Schema] | None = 
 
 
 def _whole(least: int, most: int, **more: Any) -> Schema:
-    """The schema of an integer in a range."""
     return {"type": "integer", "minimum": least, "maximum": most, **more}
 
 

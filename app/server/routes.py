@@ -201,7 +201,6 @@ async def unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def _is_websocket(connection: HTTPConnection) -> bool:
-    """Whether a WebSocket is served at the path of a request."""
     routes = (route for route in connection.app.routes if isinstance(route, WebSocketRoute))
     return any(route.path_regex.match(connection.url.path) for route in routes)
 

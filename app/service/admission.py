@@ -255,12 +255,10 @@ class Admission:
         return self._settings.max_final_wait_s <= self._settings.final_deadline_s
 
     def _check_server(self) -> None:
-        """Refuse every session while the server is stopping, or without an engine."""
         self._check_draining()
         self._check_engine()
 
     def _check_room(self, n_others: int) -> None:
-        """Refuse one session more than these."""
         self._check_limit(n_others, self._settings.max_sessions, "sessions")
         # Without other sessions the waits are out of date: the sessions that caused them have ended.
         if n_others:

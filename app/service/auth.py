@@ -170,7 +170,6 @@ class Access:
         return Client(named, may_open_rooms=named is None or named.may_open_rooms, account=account_of(named, key or ""))
 
     def _owner(self, secret: ClientSecret) -> Client:
-        """Whoever has the key that signed a valid secret."""
         if not secret.key_id:
             return self.known_client(secret.key) or Client()
         record = self._directory.find_id(secret.key_id) if self._directory else None

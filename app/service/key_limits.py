@@ -220,7 +220,6 @@ class KeyLimits:
         await self._count()
 
     def _note(self, meter: _Meter) -> None:
-        """Note the audio since the last time for the store."""
         audio_s, now = meter.uncounted_s(), self._now()
         if not audio_s:
             return

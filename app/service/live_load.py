@@ -141,8 +141,6 @@ class Totals(NamedTuple):
 
 
 class _Sample(NamedTuple):
-    """What is known at one time."""
-
     at_s: float
     n_sessions: int
     """Open sessions; the fewest of them, if they changed at this time."""
@@ -249,7 +247,6 @@ class LiveLoad:
         return (n_finals + math.sqrt(n_finals) + n_usual) / (self._session_s(FINAL_AFTER_S) + USUAL_SESSION_S)
 
     def _recent_samples(self) -> tuple[_Sample, _Sample]:
-        """The samples at the beginning and at the end of the period."""
         begin_s = self._samples[-1].at_s - RECENT_S
         first = next((sample for sample in reversed(self._samples) if sample.at_s <= begin_s), self._samples[0])
         return first, self._samples[-1]

@@ -265,8 +265,6 @@ def _left(memory: Memory) -> str:
 
 
 class _FurtherEngine:
-    """The engine of a further model, while there is one."""
-
     def __init__(
         self,
         model: FurtherModel,
@@ -310,7 +308,6 @@ class _FurtherEngine:
             raise
 
     async def close(self) -> None:
-        """End the engine, and wait until its memory is given back."""
         self._end()
         if self._task:
             await asyncio.wait((self._task,))

@@ -492,7 +492,6 @@ class Settings:
         _require(is_file(self.turn_model), "turn_model", "an ONNX file", self.turn_model)
 
     def _check_pair(self, first: str, second: str, expected: str) -> None:
-        """Check that two settings are set together, or neither of them."""
         for given, missing in ((first, second), (second, first)):
             if getattr(self, given) and not getattr(self, missing):
                 raise SettingsError(f"{missing}: expected {expected}, as {given} is set, got nothing")

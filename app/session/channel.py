@@ -164,7 +164,6 @@ class Channel:
             self._on_frame(change)
 
     def _next_frames(self) -> Samples:
-        """The whole frames that the detector has not received yet."""
         first = self._endpointer.position
         n_frames = max(self._buffer.end - first, 0) // FRAME_SAMPLES
         return self._buffer.view(first, first + n_frames * FRAME_SAMPLES) if n_frames else NO_SAMPLES

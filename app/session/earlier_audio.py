@@ -15,8 +15,6 @@ ROUNDING_SAMPLES = SAMPLE_RATE // 100
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Text that waits for its audio."""
-
     id: int
     """The id that `Translations.add_earlier` gave it."""
     span: Span

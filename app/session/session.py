@@ -427,7 +427,6 @@ def give_up_speakers(session: Session) -> list[Effect]:
 
 
 def _speaker_labels(start: commands.Start, teller: SpeakerTeller | None, from_s: float) -> SpeakerLabels | None:
-    """What tells the speakers of a session apart, if its client asks for it."""
     voices = start.resume.voices if start.resume else ""
     if start.max_speakers is None:
         if voices:
@@ -447,7 +446,6 @@ def _speaker_labels(start: commands.Start, teller: SpeakerTeller | None, from_s:
 
 
 def _text_filter(start: commands.Start, language: LanguageRequest, model: api.ModelInfo) -> TextFilter | None:
-    """What applies the text rules of a session, if its client has any."""
     rules = start.text_rules
     _require_english(start, language, model, BadStart)
     return TextFilter(rules, is_resumed=start.resume is not None, wants_words=start.words) if rules else None
@@ -477,7 +475,6 @@ def _final_sampling(start: commands.Start, config: SessionConfig, model: api.Mod
 
 
 def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: SessionConfig) -> commands.Endpointing:
-    """The endpointing with a mode, also where the client leaves it to the service."""
     if endpointing.mode is not None:
         return endpointing
     if not (model.adaptive_endpointing and config.speculates):
@@ -499,7 +496,6 @@ def _changed_options(options: ChannelOptions, change: commands.Configure, model:
 
 
 def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[events.Notice, ...]:
-    """What the client must know of options that have no effect here."""
     if config.speculates:
         return ()
     needs = "needs speculative finals, which are switched off here"

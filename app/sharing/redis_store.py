@@ -336,7 +336,6 @@ class RedisStore:
         self._on_change(False)
 
     async def _keep_probing(self) -> None:
-        """Probe the store whenever it is away, until it is back."""
         while True:
             await self._is_away.wait()
             n_failures = 0

@@ -82,8 +82,6 @@ class DigitRun:
 
 @dataclass(slots=True, kw_only=True)
 class _Open:
-    """A sequence as far as it was read."""
-
     start: int
     end: int
     digits: str

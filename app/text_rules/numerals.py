@@ -58,8 +58,6 @@ class _Word:
 
 @dataclass(frozen=True, slots=True)
 class _Parsed:
-    """A part of a chain of words that was understood."""
-
     next: int
     """The index of the word after it."""
     text: str
@@ -209,7 +207,6 @@ class _Words:
         return _Parsed(after, f"{total:,}" if is_large else str(total), total, counts)
 
     def _decimal(self, at: int) -> _Parsed | None:
-        """A number, perhaps with digits after the point."""
         whole = self._cardinal(at)
         if whole is None or self._at(whole.next) != "point":
             return whole
@@ -249,7 +246,6 @@ class _Words:
     # What numbers count.
 
     def _money(self, number: _Parsed) -> _Parsed | None:
-        """An amount, perhaps with cents."""
         sign = CURRENCIES.get(self._at(number.next))
         if sign is None:
             is_cents = self._at(number.next) == "cents"
@@ -290,7 +286,6 @@ class _Words:
         return _Parsed(at + 1, f"{value}{_suffix(value)}", counts=is_day or value >= LEAST_ALONE)
 
     def _time(self, at: int) -> _Parsed | None:
-        """A time before "am" or "p m"."""
         hour = self._small(at)
         if hour is None or not 1 <= hour.value <= 12:
             return None

@@ -82,7 +82,6 @@ class Diarizer:
 
 
 def _filled(starts: NDArray[np.float64], speech: Sequence[Span]) -> NDArray[np.float64]:
-    """How many seconds of each window are speech."""
     filled = np.zeros(len(starts))
     for start_s, end_s in speech:
         # Of many hours of windows, few are near.

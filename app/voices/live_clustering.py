@@ -36,8 +36,6 @@ MAX_WEIGHT = 255
 
 @dataclass(slots=True)
 class _Group:
-    """A group of similar embeddings."""
-
     speaker: int
     """The number of its speaker, as it was last answered."""
     stretches: list[int]
@@ -153,7 +151,6 @@ class OnlineSpeakers:
             self._add_group(_Group(int(part[0]), []), direction * size * np.float32(part[2] / 255), size)
 
     def _append(self, id_: int, vector: Array) -> None:
-        """A stretch is a group of its own at first."""
         self._add_group(_Group(-1, [id_]), vector, np.float32(1))
         self._revisable.append(id_)
         if len(self._groups) > MAX_ONLINE_GROUPS:

@@ -52,7 +52,6 @@ class LiveVoices:
         count: Count = _count_nothing,
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        """Use a network, and the groups of a session."""
         self._embed = model.embed_live or model.embed
         self._speakers = speakers
         self._count = count

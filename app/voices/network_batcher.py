@@ -68,7 +68,6 @@ class NetworkBatcher:
             call.add_done_callback(partial(self._end, [answer for _, answer in batch]))
 
     def _end(self, answers: "list[asyncio.Future[Any]]", call: "asyncio.Future[Iterable[Any]]") -> None:
-        """Give each caller that still waits its answer, and begin the next call."""
         error = call.exception()
         for answer, found in zip(answers, answers if error else call.result(), strict=True):
             if answer.done():

@@ -187,7 +187,6 @@ def edit_distance(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def _errors(expected: Sequence[list[str]], got: Sequence[list[str]], indices: Sequence[int]) -> float | None:
-    """Word errors in per cent of the expected words; `None` where there are none."""
     n_words = sum(len(expected[index]) for index in indices)
     n_errors = sum(edit_distance(expected[index], got[index]) for index in indices)
     return round(100 * n_errors / n_words, 2) if n_words else None

@@ -202,7 +202,6 @@ class FusedEncoder:
         return (states + encoder.embed_positions.weight[: states.shape[1]]).contiguous()
 
     def _add_layer(self, layer: EncoderLayer, total: ResidualSum[Any], attend: Attend) -> None:
-        """Run one layer, and add its outputs to the sum."""
         products, attention, mlp = self._products, layer.self_attn, layer.mlp
         projected = products.product(attention.qkv_proj, total.normed(layer.self_attn_layer_norm))
         attended = attend(projected.view(len(projected), 3, attention.n_heads, -1))

@@ -113,7 +113,6 @@ class TokenTranscript:
 
     @property
     def _avg_logprob(self) -> float:
-        """The mean log-probability of the sampled tokens, the end token included."""
         return _mean(_sampled([*self._token_logprobs, self._end_logprob]))
 
     def push(self, token: int, logprob: float | None, attention_peak_s: float | None = None) -> list[EngineEvent]:

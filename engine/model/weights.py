@@ -90,7 +90,6 @@ def published_parameters(parameters: Mapping[str, Tensor]) -> Iterator[tuple[str
 
 
 def _is_equal(weight: Weight, loaded: Tensor) -> bool:
-    """Whether a weight has the numbers of a parameter, in the parameter's type."""
     return weight.shape == loaded.shape and all(
         torch.equal(torch.as_tensor(numbers).view(loaded[first:last].shape).to(loaded), loaded[first:last])
         for first, last, numbers in weight.blocks()

@@ -393,11 +393,9 @@ class _FairQueue:
             del self._sessions[waiting.session]
 
     def first(self) -> Waiting:
-        """Return the window whose turn it is; it stays in the queue."""
         return next(iter(self._sessions.values()))[0].waiting
 
     def pop(self) -> Waiting:
-        """Remove and return the window whose turn it is."""
         session = next(iter(self._sessions))
         entries = self._sessions.pop(session)
         entry = entries.popleft()

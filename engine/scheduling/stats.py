@@ -14,8 +14,6 @@ _STEP_EDGES_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 
 
 class _GrowingHistogram:
-    """A histogram that grows with every observation."""
-
     def __init__(self, edges: tuple[float, ...]) -> None:
         self._edges = edges
         self._counts = [0] * (len(edges) + 1)

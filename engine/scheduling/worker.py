@@ -368,7 +368,6 @@ class Worker:
         self._count_calls(batches, time.monotonic() - start_s)
 
     def _prefill(self, batches: Sequence[list[Request]], slots: list[int]) -> None:
-        """Prefill the windows of encoder calls, and note when."""
         prefill_s = time.monotonic()
         self._sequences.prefill(slots)
         decoding_s = time.monotonic()

@@ -90,7 +90,6 @@ def bind(settings: Settings, engine_options: Mapping[str, Any] = {}, **options: 
 def _deployment(
     replica: type, name: str, n_cpus: float, stop_timeout_s: float, router: type | None = None, **options: Any
 ) -> Deployment:
-    """A deployment whose calls are routed by `router`, and whose replicas have `stop_timeout_s` for what is open."""
     deployment: Deployment = serve.deployment(replica)
     if router is not None:
         options["request_router_config"] = RequestRouterConfig(request_router_class=router)

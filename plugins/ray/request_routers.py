@@ -19,8 +19,6 @@ AVOIDED_S = 1.0
 
 
 class _PublishingRouter(RequestRouter):
-    """A router that publishes which replicas serve."""
-
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         """Note the replicas that serve now. Called by Serve at the start, and after each change."""
         super().update_replicas(replicas)

@@ -113,8 +113,6 @@ class OpenTelemetry(Tracing):
 
 
 class _FollowedDelivery(DeliveryTrace):
-    """The delivery of one event, with a span of its own."""
-
     def __init__(self, span: Span) -> None:
         self._span = span
         self._n_attempts = 0

@@ -103,7 +103,6 @@ class CallStream(QuietDialect):
         return command
 
     def _require_new(self) -> None:
-        """Raise `WrongState` if the call has started."""
         if self._has_started:
             raise WrongState("already_started", f"{self.START}: the call has started already")
 

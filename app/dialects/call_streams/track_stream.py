@@ -40,7 +40,6 @@ class TrackStream(CallStream):
         return tracks.finish()
 
     def _begin_tracks(self, call: Call, parameters: Mapping[str, str], audio: AudioFormat) -> commands.Start:
-        """Begin the session of a call."""
         command = self._begin(parameters, AudioFormat(audio.encoding, audio.sample_rate, len(call.tracks)))
         self._names = call.tracks
         self._tracks = TrackSync(call.tracks, audio)

@@ -178,7 +178,6 @@ def _written(word: dict[str, Any]) -> str:
 
 
 def _split(words: Words, pause_s: float) -> Iterator[Words]:
-    """Split words at pauses of at least `pause_s` seconds, and where the speaker changes."""
     for run in _runs(words):
         begin = 0
         for end in range(1, len(run) + 1):

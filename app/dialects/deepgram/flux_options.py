@@ -190,7 +190,6 @@ def _thresholds(before: FluxThresholds, wanted: Mapping[str, object]) -> FluxThr
 
 
 def _within(name: str, value: object, low: float, high: float) -> float:
-    """A number, or the text of one, from `low` to `high`."""
     is_valid = number_from(low, high)
     number = understood(value, is_valid)
     if not is_valid(number):

@@ -163,7 +163,6 @@ class Turns:
                 yield from self._report(turn, "EagerEndOfTurn")
 
     def _report(self, turn: _Turn, event: str, **extra: object) -> Iterator[Message]:
-        """A message about a turn, if it was announced."""
         if not turn.is_announced:
             return
         info: Message = {

@@ -183,7 +183,6 @@ class Flux(QuietDialect):
     def _turn_infos(
         self, event: events.Interim | events.EagerEnd | events.SpeechResumed | events.Utterance
     ) -> Iterator[dict[str, Any]]:
-        """The news of a turn."""
         match event:
             case events.Interim():
                 infos = self._turns.interim(event)
@@ -200,7 +199,6 @@ class Flux(QuietDialect):
             yield info
 
     def _configured(self, options: FluxOptions) -> Iterator[str]:
-        """The answer to a `Configure` message: all options that it can change."""
         self._turns.options = options
         success: dict[str, Any] = {
             "type": "ConfigureSuccess",

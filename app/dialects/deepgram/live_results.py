@@ -35,7 +35,6 @@ class _Channel:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the channel has no open utterance and no held result."""
         return not self.open and self.held is None
 
 

@@ -305,6 +305,5 @@ def _search(values: Query) -> tuple[str, ...]:
 
 
 def _pair(text: str) -> tuple[str, str]:
-    """A name and a value, from the text `name:value`."""
     key, _, value = text[:MAX_EXTRA_CHARS].partition(":")
     return key, value

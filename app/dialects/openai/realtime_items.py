@@ -162,7 +162,6 @@ class ConversationItems:
             yield self._write(f"{ITEM}.{name}", item=item, previous_item_id=previous)
 
     def _delta(self, item: _Item, text: str) -> Iterable[str]:
-        """The part of a text that was not sent."""
         delta, item.sent = text[len(item.sent) :], max(item.sent, text, key=len)
         if delta and not item.is_discarded:
             yield self._write(f"{TRANSCRIPTION}.delta", item_id=item.id, content_index=0, delta=delta)

@@ -149,7 +149,6 @@ def segments(spoken: Spoken, has_words: bool) -> list[dict[str, Any]]:
 
 
 def _words(text: SpokenText) -> dict[str, Any]:
-    """Return the words of a stretch of text, its language, and the mean confidence of its words."""
     confidences = [word.confidence for word in text.words]
     return {
         "language": text.language,

@@ -98,7 +98,6 @@ def _reader_counted(service: Service, address: str, room: str) -> Iterator[None]
 
 
 async def _serve_reader(request: Request, followed: Followed, seen: str, send: Send) -> None:
-    """Send events until the room has ended, the server is going down, or the reader has left."""
     service: Service = request.app.state.service
     stream = EventStream(send, PUBLIC_HEADERS, service.settings.send_timeout_s)
     try:
@@ -209,7 +208,6 @@ async def _room(request: Request) -> AsyncIterator[Followed]:
 
 
 def _track_options(request: Request) -> TrackOptions:
-    """The options in the query of a track. Raises `RequestError`."""
     language, mpegts = request.query_params.get("language"), request.query_params.get("mpegts") or "0"
     code = code_of(language) if language else None
     if language and code not in NAMES:

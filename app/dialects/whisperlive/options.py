@@ -127,7 +127,6 @@ def _pop(options: dict[str, Any], name: str, expected: str, is_valid: Check, def
 
 
 def _without_effect(options: dict[str, Any]) -> list[str]:
-    """A sentence for each of the remaining options that asks for an effect and has none."""
     notes = []
     for name, is_usual, asks_for_effect, reason in _WITHOUT_EFFECT:
         value = understood(options.pop(name, None), is_usual)

@@ -16,8 +16,6 @@ from tutti_server.engine.api import SAMPLE_RATE
 
 @dataclass(slots=True)
 class _Newest:
-    """The newest decode request of the open window."""
-
     request: DecodeRequest
     audio_end: int
     """Position after the last sample of the audio."""

@@ -73,7 +73,6 @@ class _Speculation:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is in the engine's queue."""
         return not (self.is_decoding or self.done)
 
     def settle(self) -> bool:

@@ -21,8 +21,6 @@ from tutti_server.engine import api
 
 @dataclass(slots=True)
 class _Pause:
-    """What is known of one pause."""
-
     audio_end: int
     """Position after the audio that it is judged by."""
     probability: float | None = None
@@ -98,7 +96,6 @@ class Turns:
         return self._decide(window, self._pause_at(audio_end), evidence)
 
     def _pause_at(self, audio_end: int) -> _Pause:
-        """What is known of the pause that is judged by the audio up to `audio_end`."""
         if self._pause.audio_end != audio_end:
             self._pause = _Pause(audio_end)
         return self._pause

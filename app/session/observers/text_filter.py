@@ -42,8 +42,6 @@ class _Channel:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """A text whose characters have times."""
-
     text: str
     words: tuple[events.Word, ...]
     """The words of the text; none if they are not known."""

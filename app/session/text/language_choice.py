@@ -243,6 +243,5 @@ def _log(probability: float) -> float:
 
 
 def _lead(scores: Mapping[str, float], language: str) -> float:
-    """How far a language is ahead of the best of the others."""
     others = (score for other, score in scores.items() if other != language)
     return scores[language] - max(others, default=-math.inf)

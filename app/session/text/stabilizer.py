@@ -269,7 +269,6 @@ class Stabilizer:
         return self._shown[n_new:] if _is_same(self._shown[:n_new], new_stable) else []
 
     def _count_stable(self, words: list[SeenWord], audio_s: float) -> int:
-        """How many of the words after the stable text become stable."""
         candidates = words[:-WORDS_KEPT_BACK]
         return sum(1 for _ in takewhile(lambda word: self._policy.is_stable(word, audio_s), candidates))
 
@@ -313,7 +312,6 @@ def _is_same(words: list[str], others: list[str]) -> bool:
 
 
 def _without_marks(text: str) -> str:
-    """The text without the punctuation at its end."""
     end = len(text)
     while end and is_punctuation(text[end - 1]):
         end -= 1

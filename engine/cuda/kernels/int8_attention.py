@@ -79,7 +79,6 @@ def _add_values(first, second, values, weights, shrink, PTX: tl.constexpr):
 
 @triton.jit
 def _integer(words, INDEX: tl.constexpr):
-    """One of the four integers of each word."""
     return (words << (24 - 8 * INDEX)) >> 24
 
 

@@ -105,7 +105,6 @@ def _check_columns(connection: Connection, expected: dict[str, set[str]]) -> Non
 
 @cache
 def _expected_columns() -> dict[str, set[str]]:
-    """What the migrations make of an empty database."""
     engine = create_engine("sqlite://")
     try:
         with _migrating, engine.begin() as connection:

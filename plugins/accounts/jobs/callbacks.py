@@ -162,7 +162,6 @@ class CallbackSender:
             logger.warning("[%s] attempt %d to report its end: %s", job.id, n_attempts, answer)
 
     async def _post(self, job: Job, message: CallbackMessage) -> int | str:
-        """The status of the answer, or what went wrong."""
         headers = {"content-type": message.media_type, "idempotency-key": f"evt_{job.id}", **message.headers}
         if self._secret:
             headers[SIGNATURE_HEADER] = signature(self._secret, int(time.time()), message.body)

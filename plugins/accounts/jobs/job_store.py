@@ -421,7 +421,6 @@ def _next_due(
 
 
 def _is_held(id_: str, lease: str) -> ColumnElement[bool]:
-    """Whether a job is held with this lease, and has not ended."""
     return (_jobs.c.id == id_) & (_jobs.c.lease == lease) & _jobs.c.ended.is_(None)
 
 

@@ -36,7 +36,6 @@ async def show_usage(request: Request) -> Response:
 
 
 def _account(accounts: Accounts, client: Client, request: Request) -> str | None:
-    """The account whose usage is asked for; `None` for all accounts."""
     name = request.query_params.get("key")
     is_operator = "usage" in client.scopes
     if not is_operator:

@@ -85,7 +85,6 @@ def _check_parameters(parameters: Mapping[str, str], headers: Mapping[str, str],
 
 
 def _value(name: str, headers: Mapping[str, str], request_target: str) -> str:
-    """The value of a component that is covered."""
     if name == "@request-target":
         return request_target
     if name == "@authority":

@@ -274,7 +274,6 @@ def _options(parameters: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _participant(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """What is known of the customer: the numbers and the name of the call."""
     participant = parameters.get("participant")
     if not isinstance(participant, dict):
         return {}
