@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,12 @@ async def unless(event: Awaitable[object], work: Awaitable[_Result]) -> _Result 
         happening.cancel()
         working.cancel()
         await asyncio.gather(happening, working, return_exceptions=True)
+
+
+async def until_disconnect(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+    """Drop all messages of an HTTP request or a WebSocket until its client has left."""
+    while not (await receive())["type"].endswith(".disconnect"):
+        pass
 
 
 async def repeat(work: Callable[[], Awaitable[None]], every_s: float, failure: str) -> None:

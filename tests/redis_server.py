@@ -12,7 +12,7 @@ import pytest
 
 STOP_TIMEOUT_S = 20
 PATIENCE_S = 20.0
-LIMITS = ("sharing.redis_store.CALL_S", "publish.call_follower.READY_S", "publish.room_follower.READY_S")
+LIMITS = ("sharing.redis_store.CALL_S", "sharing.waiting.READ_WITHIN_S")
 """What the service waits for Redis."""
 
 

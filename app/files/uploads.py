@@ -16,6 +16,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
+from tutti_server.app.background import unless, until_disconnect
 from tutti_server.app.errors import DISK_FULL, RETRY_AFTER_S, LimitExceeded, RequestError, shorten
 from tutti_server.app.numbers import read_integer
 from tutti_server.app.service.drain_limit import DrainLimit
@@ -143,21 +144,14 @@ class Upload:
         Raises:
             ClientDisconnect: the client disconnected.
         """
-        task = asyncio.ensure_future(work)
-        watch = asyncio.ensure_future(self._disconnected())
-        try:
-            await asyncio.wait((task, watch), return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise ClientDisconnect
-            return task.result()
-        finally:
-            for each in (task, watch):
-                each.cancel()
-            await asyncio.gather(task, watch, return_exceptions=True)
 
-    async def _disconnected(self) -> None:
-        while (await self._request.receive())["type"] != "http.disconnect":
-            pass
+        async def answered() -> tuple[_Answer]:
+            return (await work,)
+
+        found = await unless(until_disconnect(self._request.receive), answered())
+        if found is None:
+            raise ClientDisconnect
+        return found[0]
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Receive a raw body piece by piece; raises like `form`."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from tutti_server.app.publish.outbox import CallId, CallMessage
 
-UNREADABLE = (LookupError, RecursionError, TypeError, ValueError)
-"""What reading something may raise that another version or another program has written."""
 MAX_CHARS = 16 << 20
 """A longer entry is none of ours: more than all words of the longest utterance, in every spelling of its protocol."""
 MAX_NUMBER = 1 << 53
@@ -41,7 +39,7 @@ class CallEntry:
 
     @classmethod
     def parse(cls, text: str) -> "CallEntry":
-        """Read an entry from JSON. Raises one of `UNREADABLE` if another version or another program has written it."""
+        """Read an entry from JSON. Raises one of `waiting.UNREADABLE` for what another version has written."""
         if len(text) > MAX_CHARS:
             raise ValueError(f"expected at most {MAX_CHARS} characters, got {len(text)}")
         fields = json.loads(text)

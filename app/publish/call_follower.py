@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from tutti_server.app.publish.call_entries import (
-    UNREADABLE,
     CallEntry,
     lease_name,
     log_name,
@@ -19,15 +18,13 @@ from tutti_server.app.publish.call_subscribers import JOINED_LATE, CallFeed, Cal
 from tutti_server.app.publish.outbox import CallId
 from tutti_server.app.session.messages import events
 from tutti_server.app.sharing.leases import RENEW_S
-from tutti_server.app.sharing.store import Entry, SharedStore, StoreAway
-from tutti_server.app.sharing.waiting import keep_following, read_unless
+from tutti_server.app.sharing.store import Entry, SharedStore
+from tutti_server.app.sharing.waiting import UNREADABLE, keep_following, read_unless, wait_until_read
 
 logger = logging.getLogger(__name__)
 
 UNHELD_S = 2 * RENEW_S
 """A stream that has had no lease for this time, in seconds, is lost: its gateway has died."""
-READY_S = 2.0
-"""How long a subscriber waits until its call is followed, in seconds."""
 RESUME_S = 60.0
 """How long subscribers wait for a lost call to go on in another stream, in seconds."""
 
@@ -81,11 +78,7 @@ class CallFollower:
         followed.n_subscribers += 1
         self._has_changed.set()
         try:
-            try:
-                async with asyncio.timeout(READY_S):
-                    await followed.is_ready.wait()
-            except TimeoutError:
-                raise StoreAway("Redis does not say whether the call is active") from None
+            await wait_until_read(followed.is_ready)
             yield
         finally:
             followed.n_subscribers -= 1

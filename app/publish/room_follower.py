@@ -12,15 +12,11 @@ from typing import Any
 from tutti_server.app.publish.room import Room
 from tutti_server.app.publish.room_entries import Begun, Ended, read_entry, write_entry
 from tutti_server.app.sharing.leases import RENEW_S
-from tutti_server.app.sharing.store import SharedStore, StoreAway
-from tutti_server.app.sharing.waiting import keep_following, read_unless
+from tutti_server.app.sharing.store import SharedStore
+from tutti_server.app.sharing.waiting import UNREADABLE, keep_following, read_unless, wait_until_read
 
 logger = logging.getLogger(__name__)
 
-READY_S = 2.0
-"""How long a reader waits until its room is followed, in seconds."""
-UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What reading something may raise that another version or another program has written."""
 LINGER_S = 30.0
 """A room is followed for this time after its last use, in seconds: players fetch every few seconds."""
 
@@ -117,11 +113,7 @@ class RoomFollower:
             self._has_changed.set()
         followed.n_users += 1
         try:
-            try:
-                async with asyncio.timeout(READY_S):
-                    await followed.is_ready.wait()
-            except TimeoutError:
-                raise StoreAway("Redis does not tell what the room has") from None
+            await wait_until_read(followed.is_ready)
             yield followed
         finally:
             followed.n_users -= 1

@@ -11,6 +11,10 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """The wait after an unexpected failure, in seconds."""
+READ_WITHIN_S = 2.0
+"""How long someone who follows a log waits until all that is in it has been read, in seconds."""
+UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading something may raise that another version or another program has written."""
 LAST_WORDS_S = 60.0
 """How long the last events of what has ended wait for a store that is away, in seconds."""
 
@@ -54,6 +58,15 @@ async def read_unless(
         StoreAway: the store cannot be reached.
     """
     return await unless(changed.wait(), store.read(positions)) or []
+
+
+async def wait_until_read(is_read: asyncio.Event) -> None:
+    """Wait until a log has been read. Raises `StoreAway` if that takes longer than `READ_WITHIN_S`."""
+    try:
+        async with asyncio.timeout(READ_WITHIN_S):
+            await is_read.wait()
+    except TimeoutError:
+        raise StoreAway("Redis does not answer in time") from None
 
 
 async def wait_until_up(store: SharedStore, has_ended: asyncio.Event) -> None:

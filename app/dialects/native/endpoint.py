@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from tutti_server.app.background import unless
+from tutti_server.app.background import unless, until_disconnect
 from tutti_server.app.dialects.native.room_endpoint import Publication
 from tutti_server.app.dialects.native.wire import SUBPROTOCOL, Native, messages
 from tutti_server.app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_OUR_FAULT, CLOSE_POLICY, RequestError
@@ -60,13 +60,7 @@ async def subscribe_to_call(websocket: WebSocket) -> None:
         admit(websocket.scope)
         await websocket.accept()
         sending = _send_events(websocket, outbox, service.settings.send_timeout_s)
-        await unless(_wait_for_disconnect(websocket), sending)
-
-
-async def _wait_for_disconnect(websocket: WebSocket) -> None:
-    """Drop everything that a subscriber sends: this socket has no client messages."""
-    while (await websocket.receive())["type"] != "websocket.disconnect":
-        pass
+        await unless(until_disconnect(websocket.receive), sending)
 
 
 async def _send_events(websocket: WebSocket, outbox: Outbox[Receipt], send_timeout_s: float) -> None:

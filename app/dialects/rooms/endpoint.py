@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from tutti_server.app.background import unless
+from tutti_server.app.background import unless, until_disconnect
 from tutti_server.app.dialects.rooms.hls_wire import N_SERVED, TrackOptions, playlist, track_segment, whole_track
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
 from tutti_server.app.languages import NAMES, code_of
@@ -101,12 +101,12 @@ async def _serve_reader(request: Request, followed: Followed, seen: str, send: S
     service: Service = request.app.state.service
     stream = EventStream(send, PUBLIC_HEADERS, service.settings.send_timeout_s)
     try:
-        await unless(_until_disconnect(request.receive), _send_events(service, followed, seen, stream))
+        await unless(until_disconnect(request.receive), _send_events(service, followed, seen, stream))
     except ClientDisconnect:
         # What it has not received waits for it: the events have ids.
         service.metrics.rooms.refused_total.labels("slow").inc()
         if cut_slow(request.scope):
-            await _until_disconnect(request.receive)
+            await until_disconnect(request.receive)
 
 
 async def _send_events(service: Service, followed: Followed, seen: str, stream: EventStream) -> None:
@@ -135,11 +135,6 @@ async def _wait_or_ping(changed: asyncio.Event, stream: EventStream) -> None:
             await changed.wait()
     except TimeoutError:
         await stream.send(PING)
-
-
-async def _until_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def room_track(request: Request) -> Response:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from tutti_server.app.background import until_disconnect
 from tutti_server.app.dialects.whisperlive.wire import MAX_TEXT_CHARS, WhisperLive
 from tutti_server.app.errors import (
     CLOSE_OVERLOADED,
@@ -63,8 +64,7 @@ async def _ask_to_wait(websocket: WebSocket, dialect: WhisperLive, subprotocol: 
                 dialect.read(options[:MAX_TEXT_CHARS])
             await websocket.send_text(dialect.wait(retry_after_s / 60))
             # If the server closed at once, the client would forget the message and wait for the server for ever.
-            while (await websocket.receive())["type"] != "websocket.disconnect":
-                pass
+            await until_disconnect(websocket.receive)
     with suppress(RuntimeError):
         await websocket.close(CLOSE_OVERLOADED, "overloaded")
 
