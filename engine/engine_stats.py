@@ -12,11 +12,7 @@ _MEANS = ("utterance_encode_s", "window_decode_s")
 
 
 def add_up(engines: Mapping[str, EngineStats]) -> EngineStats:
-    """Return the counters of all engines together, or those of the only one.
-
-    Args:
-        engines: the counters of each engine by its name, at least one.
-    """
+    """Return the counters of all engines, at least one, together, or those of the only one."""
     first, *others = engines.values()
     if not others:
         return first

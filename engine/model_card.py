@@ -26,11 +26,7 @@ def read_card(config: EngineConfig) -> ModelCard:
 
 
 def card_of(checkpoint: Checkpoint, served_names: tuple[str, ...] = ()) -> ModelCard:
-    """Describe the model of a checkpoint.
-
-    Args:
-        served_names: the names that clients see and use; empty for the name of the checkpoint without its folder.
-    """
+    """Describe a checkpoint's model. Without `served_names` it has the checkpoint's name without its folder."""
     generation = checkpoint.generation
     known = known_model(checkpoint.name)
     is_english = not generation.is_multilingual or (known is not None and known.is_english)

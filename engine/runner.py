@@ -309,11 +309,7 @@ class Runner:
     def encode(
         self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool] = ()
     ) -> None:
-        """Encode windows of up to 30 s, and write what cross-attention reads of their encoder states.
-
-        Args:
-            are_interims: whether the text of each window may still change; none may by default.
-        """
+        """Encode windows of up to 30 s, of which some may be interims, and write what cross-attention reads."""
         are_interims = are_interims or [False] * len(windows)
         if self._beside:
             self._beside.begin(windows, slots, are_interims, self._n_threads)

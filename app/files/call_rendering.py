@@ -27,11 +27,7 @@ def as_json(record: CallRecord) -> dict[str, Any]:
 
 
 def as_cues(record: CallRecord, layout: CueLayout = DEFAULT_LAYOUT, *, names_speakers: bool = False) -> list[Cue]:
-    """The text as subtitles in the order of their times, each with its speaker. Those of two speakers may overlap.
-
-    Args:
-        names_speakers: see `CueCutter`.
-    """
+    """The text as subtitles in the order of their times, each with its speaker. Those of two speakers may overlap."""
     cutters: dict[str, CueCutter] = {}
     found: list[Cue] = []
     for turn in record.turns:

@@ -155,11 +155,7 @@ class ContainerClock:
             self._origin_s = (self._origin_s or 0.0) - lost_s
 
     def finish(self, n_file_bytes: int) -> float:
-        """The silence after the last frame, in seconds: for the end of the audio if that is damaged.
-
-        Args:
-            n_file_bytes: the length of the file; 0 if it is not known.
-        """
+        """The silence after the last frame, in seconds, if the end is damaged. A length of 0 is not known."""
         until_s, stated_s = self._until_s, self.stated_s
         if stated_s and self._bytes.remain(n_file_bytes, stated_s - self.end_s):
             until_s = max(until_s, stated_s)

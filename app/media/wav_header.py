@@ -134,11 +134,7 @@ def _is_chunk(head: bytes) -> bool:
 
 
 def flowing(read: Callable[[], bytes]) -> Iterator[bytes]:
-    """The bytes of a WAV as they come, as one that states no length and has nothing behind its audio.
-
-    Args:
-        read: gives the next bytes; no bytes at the end.
-    """
+    """The bytes of a WAV as `read` gives them, as one that states no length and has nothing behind its audio."""
     source, reader = _Source(read), HeaderReader()
     while (header := reader.read(source.bytes_at)) is None and len(source.held) < MAX_HEADER_BYTES:
         if not source.receive():

@@ -175,11 +175,7 @@ class SharedCall:
             self._on_refusal(call_is_on(self.call_id))
 
     async def run(self, settled: Callable[[], Awaitable[None]]) -> None:
-        """Write the log of the call until it has ended and everything is written.
-
-        Args:
-            settled: returns when the leases of other streams are in the store, also if it was emptied a moment ago.
-        """
+        """Write the log of the call until it has ended. `settled` waits for the leases of other streams."""
         lease = Lease(lease_name(self.call_id), self._id)
         try:
             if await self._claim(lease, settled):

@@ -53,11 +53,7 @@ class Meters(Protocol):
     """Counts the audio of all keys."""
 
     def counting(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> AbstractContextManager[None]:
-        """Count the audio of one session, upload or job while the context is open.
-
-        Args:
-            key: that of its client; `None` for one without a name.
-        """
+        """Count the audio of one session, upload or job while the context is open. A key without a name is `None`."""
         ...
 
 
@@ -130,11 +126,7 @@ class AccountService:
         return nullcontext()
 
     def doing_jobs(self, kinds: Mapping[str, JobKind]) -> AbstractAsyncContextManager[None]:
-        """Do jobs. It starts after, and ends before all else of the service.
-
-        Args:
-            kinds: what the protocols of the service do with their jobs, by name.
-        """
+        """Do jobs of these kinds, by name. It starts after, and ends before all else of the service."""
         return nullcontext()
 
 

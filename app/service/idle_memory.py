@@ -21,11 +21,7 @@ async def return_memory(
     idle_s: float = IDLE_S,
     every_s: float = RETURN_EVERY_S,
 ) -> None:
-    """Give memory back after each load, and now and then during one, until cancelled.
-
-    Args:
-        give_back: returns memory to the system. It is called in a thread.
-    """
+    """Give memory back in a thread after each load, and now and then during one, until cancelled."""
     while True:
         if admission.all_finished.is_set():
             await admission.has_begun.wait()

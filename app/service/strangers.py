@@ -42,11 +42,7 @@ class Strangers:
         return len(self._all)
 
     def arrive(self, address: str | None, cut: Callable[[str], None]) -> "Visitor":
-        """A new connection, counted as a stranger.
-
-        Args:
-            cut: ends the connection. Its argument is the reason: `slow` or `crowded`.
-        """
+        """A new connection, counted as a stranger. `cut` ends it for a reason: `slow` or `crowded`."""
         visitor = Visitor(self, self.group(address), cut)
         self.counter.change("connections", 1)
         self.add(visitor)

@@ -43,9 +43,5 @@ class Tracing:
         return nullcontext()
 
     def delivery(self, call_sid: str, created_s: float) -> AbstractContextManager[DeliveryTrace]:
-        """Follow the delivery of one event of a call to the webhook.
-
-        Args:
-            created_s: when the event was made, in seconds since 1970.
-        """
+        """Follow the delivery to the webhook of one event, made at `created_s` since 1970."""
         return nullcontext(DeliveryTrace())

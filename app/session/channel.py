@@ -212,11 +212,7 @@ class Channel:
         self.flush()
 
     def abandon(self, acknowledged: Acknowledged) -> None:
-        """End every announced utterance with the text that was sent or stable, because no more text comes.
-
-        Args:
-            acknowledged: the value of `SessionPort.acknowledged` before any channel was abandoned.
-        """
+        """End every announced utterance with its text so far. `acknowledged` is from before any was abandoned."""
         ended: EndedWindow | None = None
         if self._open:
             self._send_endpoint(self._open, self.position)

@@ -30,11 +30,7 @@ class EarlierAudio:
         self._waiting: deque[_Waiting] = deque()
 
     def add(self, earlier: Untranslated, from_s: float) -> None:
-        """Translate earlier text. It must be added in the order of its audio.
-
-        Args:
-            from_s: the time of the first sample of the session.
-        """
+        """Translate earlier text, added in the order of its audio, in a session whose first sample is at `from_s`."""
         start, end = (round((time_s - from_s) * SAMPLE_RATE) for time_s in (earlier.start_s, earlier.end_s))
         for id in self._translations.add_earlier(earlier):
             self._waiting.append(_Waiting(id, (start, end), earlier.language))

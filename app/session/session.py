@@ -248,11 +248,7 @@ class Session:
         return self._port.pop_effects()
 
     def drain(self, *, at_once: bool = False) -> list[Effect]:
-        """The server shuts down: end the session, unless the client does already, and send it elsewhere.
-
-        Args:
-            at_once: do not wait for final texts, whatever the client does.
-        """
+        """The server shuts down: end the session, `at_once` without final texts, and send the client elsewhere."""
         if at_once:
             message = "the server is going down at once; reconnect elsewhere"
             return self.fail(SessionError("draining", message, CLOSE_DRAINING))

@@ -24,11 +24,7 @@ def new_context() -> Context:
 
 
 def messages(text: str, source: str | None, target: str, context: Context) -> list[dict[str, str]]:
-    """The messages of a chat whose next answer is the translation of `text`.
-
-    Args:
-        source: the code of its language; `None` if it is not known.
-    """
+    """The messages of a chat whose next answer is the translation of `text`; `source` may be unknown."""
     language = NAMES.get(target, target).title()
     spoken = f" from {NAMES.get(source, source).title()}" if source else ""
     instruction = (

@@ -29,11 +29,7 @@ FULL_SCALE = 32768
 
 
 def filterbank(samples: Samples) -> Array:
-    """`(frames, N_BANDS)` log-mel energies of mono audio at 16 kHz in [-1, 1], without the mean of each band.
-
-    Args:
-        samples: at least `FRAME` of them.
-    """
+    """`(frames, N_BANDS)` log-mel energies of at least `FRAME` samples at 16 kHz, without the mean of each band."""
     frames = sliding_window_view(samples.astype(np.float64) * FULL_SCALE, FRAME)[::HOP]
     frames = frames - frames.mean(1, keepdims=True)
     before = np.concatenate([frames[:, :1], frames[:, :-1]], axis=1)

@@ -107,11 +107,7 @@ class FlashInferSteps:
         self._cross_cache.plan([self._cache.cross_attention.shape[4]] * self._rows)
 
     def plan(self, positions: dict[int, int]) -> None:
-        """Plan a step.
-
-        Args:
-            positions: the position of each running slot's new token.
-        """
+        """Plan a step with the position of each running slot's new token."""
         lengths = self._cache.encoder_lengths
         slots = [min(row, self._cache.padding_slot) for row in range(self._rows)]
         self._self_cache.plan([positions.get(slot, 0) + 1 for slot in slots])

@@ -154,11 +154,7 @@ class FusedEncoder:
         ]
 
     def __call__(self, features: Tensor, runs: Sequence[Run], attend: Attend | None = None) -> Tensor:
-        """Encode windows; see `Encoder.forward`.
-
-        Args:
-            attend: replaces PyTorch's attention.
-        """
+        """Encode windows; see `Encoder.forward`. `attend` replaces PyTorch's attention."""
         attend = attend or partial(encoder_attention, runs=runs)
         x = pack([self._embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])
         return self._run_layers(x, attend)
@@ -284,11 +280,7 @@ class FusedDecoder:
         return linear(hidden.contiguous(), weight, None, dtype=torch.float32)
 
     def write_cross_attention(self, states: Tensor, places: Places, products: Products[Any]) -> None:
-        """Store encoder states, or compute and store the cross-attention keys and values of every layer.
-
-        Args:
-            states: packed encoder states, `(states, d_model)`.
-        """
+        """Store packed states, `(states, d_model)`, or the cross-attention keys and values of every layer."""
         encoder_states = self._cache.encoder_states
         if encoder_states is not None:
             encoder_states[places] = states

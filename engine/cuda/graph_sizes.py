@@ -64,11 +64,7 @@ class GraphSizes:
     """A call has place for as many windows as if each had at least this many encoder states."""
 
     def steps(self, max_rows: int) -> list[int]:
-        """Rows of the decode steps to capture, the largest first.
-
-        Args:
-            max_rows: rows of the buffers; see `n_rows_held`.
-        """
+        """Rows of the decode steps to capture, the largest first; see `n_rows_held`."""
         return [rows for rows in reversed(self.step_rows) if rows <= max_rows]
 
     def step(self, n_rows: int, max_rows: int) -> int:
@@ -93,11 +89,7 @@ class GraphSizes:
         return [windows for windows, _ in self.full_windows if windows <= max_windows]
 
     def packed_sizes(self, max_windows: int, max_short: int) -> list[PackedSize]:
-        """The encoder calls of shorter windows to capture, the largest first.
-
-        Args:
-            max_short: the most encoder states of a shorter window; 0 where there are none.
-        """
+        """The encoder calls to capture of windows with at most `max_short` encoder states, the largest first."""
         if not max_short:
             return []
         longest = sorted({*(each for each in self.packed_longest if each < max_short), max_short}, reverse=True)

@@ -84,11 +84,7 @@ class CudaGraphForward:
         self._steps = _StepGraphs(self._decoder, cache, sampler, tokens, positions, sizes, flashinfer)
 
     def capture(self, max_windows: int, max_short: int = 0) -> None:
-        """Capture all graphs, the largest of each kind first.
-
-        Args:
-            max_short: the most encoder states of a window that is not full; 0 where all are.
-        """
+        """Capture all graphs, the largest of each kind first. `max_short` is 0 where all windows are full."""
         if self._captures_graphs:
             row_steps = load_row_steps(self._model.decoder, self._decoder, self._cache) if self._uses_row_steps else {}
             self._steps.capture(self.pool, row_steps)
@@ -276,11 +272,7 @@ class _EncoderGraphs:
         sizes: GraphSizes,
         attend_in: AttendIn | None,
     ) -> None:
-        """Keep the parts.
-
-        Args:
-            attend_in: the attention over full windows; cuDNN computes it if it is `None`.
-        """
+        """Keep the parts. cuDNN computes the attention over full windows without `attend_in`."""
         self._encoder = encoder
         self._log_mel = log_mel
         self._decoder = decoder

@@ -136,11 +136,7 @@ class KVCache:
         return to_device(slots, self.device)
 
     def write_cross_attention(self, layer: int, slots: Sequence[int], keys_values: Tensor, runs: Sequence[Run]) -> None:
-        """Store one layer's keys and values of encoded windows. `set_length` makes them visible afterwards.
-
-        Args:
-            keys_values: `(states, 2, heads, head_dim)`, of packed encoder states.
-        """
+        """Store one layer's `(states, 2, heads, head_dim)` of packed windows. `set_length` makes them visible."""
         for run in runs:
             own = slots[run.windows]
             values = run.unpack(keys_values)

@@ -28,11 +28,7 @@ class DecodeTime:
         return self._sum_s / self._weight
 
     def record(self, elapsed_s: float, n_running: int, n_done: int) -> None:
-        """Record a step.
-
-        Args:
-            n_done: windows that have been decoded since the start.
-        """
+        """Record a step, when `n_done` windows have been decoded since the start."""
         self._open_s += elapsed_s * n_running / max(n_running, self.n_full_step)
         n_new = n_done - self._n_done
         if n_new:

@@ -33,11 +33,7 @@ class MemoryReturn:
             self._taking_since_s = self._slots_at_s = now_s
 
     def after_step(self, *, is_idle: bool) -> None:
-        """Give memory back if it is time.
-
-        Args:
-            is_idle: whether no window came for `max_idle_s`, and none is being decoded.
-        """
+        """Give memory back if it is time. Idle means that no window came for `max_idle_s`, and none is decoded."""
         if self._taking_since_s is None:
             return
         now_s = time.monotonic()

@@ -220,11 +220,7 @@ class TranslationRequest(Request):
 
     @classmethod
     def after(cls, source: Request, checkpoint: Checkpoint, now_s: float) -> "TranslationRequest":
-        """Return the request that translates the window of `source`.
-
-        Args:
-            source: the request for the text, whose language is known.
-        """
+        """Return the request that translates the window of `source`, whose language is known."""
         options = DecodeOptions(task="translate", language=source.language, sampling=source.window.options.sampling)
         return cls(
             window=replace(source.window, options=options),

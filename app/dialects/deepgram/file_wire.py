@@ -86,11 +86,7 @@ class Recording:
                 word |= {"speaker": each.speaker, "speaker_confidence": each.confidence}
 
     def response(self, sha256: str) -> dict[str, Any]:
-        """The JSON object of the answer.
-
-        Args:
-            sha256: the hash of the uploaded bytes, in hexadecimal digits.
-        """
+        """The JSON object of the answer, with the hash of the uploaded bytes in hexadecimal digits."""
         metadata = self._request.metadata(sha256, self._audio_s, len(self._channels), self._options)
         if warnings := list(self._warnings()):
             metadata["warnings"] = warnings

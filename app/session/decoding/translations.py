@@ -119,11 +119,7 @@ class Translations:
         return any(order.pieces for order in self._orders.values())
 
     def translated_until_s(self, final_until_s: float) -> float:
-        """The time before which no more translations come.
-
-        Args:
-            final_until_s: the time before which no more text comes.
-        """
+        """The time before which no more translations come, where no more text comes before `final_until_s`."""
         starts_s = [piece.start_s for order in self._orders.values() for piece in order.pieces]
         return min(starts_s, default=final_until_s) if not starts_s else min(final_until_s, *starts_s)
 
@@ -197,11 +193,7 @@ class Translations:
     # What the engine answers.
 
     def expect(self, request: DecodeRequest, parts: EngineTranslation, origin: int) -> None:
-        """Expect the translation of a text that the engine has decoded.
-
-        Args:
-            origin: the position of the first sample that was decoded.
-        """
+        """Expect the translation of a text that was decoded from the audio from the position `origin` on."""
         self._expected[request.id] = (parts, origin)
         parts.n_open += 1
 

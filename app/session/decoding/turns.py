@@ -52,11 +52,7 @@ class Turns:
         return None if confidence is None else round(confidence, 3)
 
     def score(self, window: OpenWindow, audio_end: int) -> None:
-        """Have the turn model score a pause, if there is a model and the client has a use for its answer.
-
-        Args:
-            audio_end: position after the audio that the pause is judged by.
-        """
+        """Have the turn model judge a pause by the audio before `audio_end`, if its answer is of use."""
         endpointing = self._parts.options.start.endpointing
         if self._has_model and (endpointing.mode == "adaptive" or endpointing.eager_confidence is not None):
             start = max(window.start, audio_end - AUDIO_SAMPLES)

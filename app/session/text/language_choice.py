@@ -153,11 +153,7 @@ class ChannelLanguage:
         return self._request.locks and self.is_detected
 
     def for_interim(self, options: api.DecodeOptions, speech_s: float, fixed: str | None) -> api.DecodeOptions:
-        """The options of an interim, with what the engine must know to find its language.
-
-        Args:
-            fixed: the language of the window's stable text; `None` if it has none.
-        """
+        """The options of an interim, with what finds its language, unless stable text has `fixed` it."""
         if fixed is not None:
             return replace(options, language=fixed)
         return self._open(options, speech_s, self.evidence)

@@ -105,11 +105,7 @@ class StabilityPolicy(Protocol):
     """
 
     def is_stable(self, word: SeenWord, audio_s: float) -> bool:
-        """Whether a word becomes stable if all words before it do.
-
-        Args:
-            word: a word of the newest hypothesis, none of the last `WORDS_KEPT_BACK`.
-        """
+        """Whether a word becomes stable if all before it do. It is none of the last `WORDS_KEPT_BACK`."""
         ...
 
 

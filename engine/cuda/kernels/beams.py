@@ -274,11 +274,7 @@ def decide(
 
 
 def copy_tokens(cache: Tensor, members: Tensor, searches: SearchTensors, positions: Tensor) -> None:
-    """Copy the keys and values of all tokens that beams take over, as `decide` has noted them.
-
-    Args:
-        cache: `(layers, 2, slots, heads, positions, head_dim)`, contiguous.
-    """
+    """Copy what `decide` has noted, in a contiguous `(layers, 2, slots, heads, positions, head_dim)`."""
     n_layers, _, n_slots, n_heads, n_positions, head_dim = cache.shape
     _copy[(members.numel(), 2 * n_layers)](
         cache,

@@ -178,11 +178,7 @@ def _scale_rows(
 
 
 def scale_rows(x: Tensor, *, with_gelu: bool = False) -> Scaled:
-    """Bring a matrix, or its GELU, into 8 bits.
-
-    Args:
-        x: `(rows, columns)`, contiguous.
-    """
+    """Bring a contiguous matrix, `(rows, columns)`, or its GELU, into 8 bits."""
     out = _empty_scaled(x)
     n_rows, n_columns = x.shape
     head = triton.next_power_of_2(n_columns) // 2

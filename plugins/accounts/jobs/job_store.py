@@ -230,11 +230,7 @@ def renew(connection: Connection, id_: str, lease: str, lease_s: float) -> bool:
 def put_back(
     connection: Connection, id_: str, lease: str, wait_s: float, error: str | None = None, *, counts: bool = False
 ) -> bool:
-    """Have a job done later by whoever takes it. Returns whether the lease was still held.
-
-    Args:
-        wait_s: when it is due again, in seconds.
-    """
+    """Have a job done later, after `wait_s`, by whoever takes it. Returns whether the lease was still held."""
     changed = update(_jobs).where(_is_held(id_, lease))
     values: dict[str, Any] = {"state": "queued", "lease": None, "due": now(connection) + wait_s}
     values |= {} if counts else {"n_attempts": _jobs.c.n_attempts - 1}

@@ -29,11 +29,7 @@ class KeyMetrics:
         )
 
     def name_first(self, max_names: int, keys: Callable[[], Sequence[ApiKey]]) -> None:
-        """Let some keys have their names as labels.
-
-        Args:
-            keys: the keys with names that are in use. The first ones get labels, so that all gateways choose the same.
-        """
+        """Let the first keys have their names as labels, so that all gateways choose the same."""
         self._max_names, self._keys = max_names, keys
 
     def begin_series(self) -> None:

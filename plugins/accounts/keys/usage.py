@@ -85,11 +85,7 @@ def save(connection: Connection, reports: Sequence[Report]) -> None:
 
 
 def forget_sources(connection: Connection, today: date, open_sources: Sequence[str] = ()) -> None:
-    """Forget the sources whose last report is older than `KEEP_SOURCES`. What they have used stays.
-
-    Args:
-        open_sources: may report more, however long they have had no audio. They are remembered as if they did today.
-    """
+    """Forget the sources, but open ones, whose last report is older than `KEEP_SOURCES`. Their usage stays."""
     for at in range(0, len(open_sources), MAX_IN_STATEMENT):
         ids = open_sources[at : at + MAX_IN_STATEMENT]
         connection.execute(update(_sources).where(_sources.c.id.in_(ids)).values(day=today))
