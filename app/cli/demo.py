@@ -115,7 +115,9 @@ async def run_demo(
                             case tutti.Segment():
                                 if event.language not in (None, language):
                                     language = event.language
-                                    live.console.print(f"\n{_language_name(event.language)}", style="dim")
+                                    live.console.print(
+                                        f"\n{NAMES.get(event.language, event.language).title()}", style="dim"
+                                    )
                                 times = segment_line(event.start_s, event.end_s, "")
                                 live.console.print(_lines([(Text(times), Text(event.text.strip()))], len(times)))
                             case tutti.Reconnecting() | tutti.Resumed():
@@ -182,11 +184,6 @@ def _lines(rows: Sequence[tuple[Text, Text]], width: int) -> Table:
     for times, text in rows:
         lines.add_row(times, text)
     return lines
-
-
-def _language_name(code: str) -> str:
-    # A checkpoint may know a language that Whisper does not.
-    return NAMES.get(code, code).title()
 
 
 def _median(values: list[float]) -> str:

@@ -293,15 +293,12 @@ def _check_head(request: h11.Request) -> None:
     Raises:
         RemoteProtocolError: as h11 raises for a request that it cannot parse.
     """
-    if _n_head_bytes(request) > MAX_HEAD_BYTES:
+    n_bytes = len(request.target) + sum(len(name) + len(value) + 4 for name, value in request.headers)
+    if n_bytes > MAX_HEAD_BYTES:
         raise h11.RemoteProtocolError("the head of the request is too long", error_status_hint=431)
     names = {name for name, _ in request.headers}
     if b"transfer-encoding" in names and (b"content-length" in names or request.http_version < b"1.1"):
         raise h11.RemoteProtocolError("expected Content-Length, or in HTTP/1.1 Transfer-Encoding; not both")
-
-
-def _n_head_bytes(request: h11.Request) -> int:
-    return len(request.target) + sum(len(name) + len(value) + 4 for name, value in request.headers)
 
 
 def _is_utf8(data: bytes) -> bool:

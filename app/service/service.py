@@ -92,7 +92,10 @@ class Service:
             # A file that is no speaker network stops the start, and not the first client.
             assert self.speaker_model
         self.strangers = Strangers(settings, self.metrics.strangers, shared.counter)
-        self.calls = self._make_calls()
+        n_subscribers = settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL
+        self.calls = (
+            SharedCalls(n_subscribers, self.store, self.note_unreadable) if settings.redis_url else Calls(n_subscribers)
+        )
         self.webhook = self._make_webhook() if settings.webhook_url else None
 
     def use_accounts(self, accounts: AccountService) -> None:
@@ -177,10 +180,6 @@ class Service:
         from tutti_server.app.sharing.redis_store import RedisStore
 
         return RedisStore(self.settings.redis_url, self.metrics.others.note_redis, self.note_unreadable)
-
-    def _make_calls(self) -> Calls:
-        n = self.settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL
-        return SharedCalls(n, self.store, self.note_unreadable) if self.settings.redis_url else Calls(n)
 
     def _make_translator(self) -> "ChatTranslator":
         # Imported here because it brings an HTTP client, as the webhook does.

@@ -95,7 +95,7 @@ class Redaction:
         """
         runs = [
             replace(run, goes_on=True) if changes_from is not None and run.start >= changes_from else run
-            for run in (digit_runs(text) if self._has_numbers else ())
+            for run in (digit_runs(text) if self._kinds - {"email"} else ())
         ]
         edits = self._numbers(text, runs, before)
         decided = runs[-1].start if runs and runs[-1].goes_on else len(text)
@@ -116,10 +116,6 @@ class Redaction:
         ends = self._announced(text, runs)
         since = len(text[ends[-1] :].split()) if ends else before.words_since_card + n_words
         return Before(digits, since, fillers)
-
-    @property
-    def _has_numbers(self) -> bool:
-        return bool(self._kinds - {"email"})
 
     def _numbers(self, text: str, runs: Sequence[DigitRun], before: Before) -> list[Edit]:
         edits = []

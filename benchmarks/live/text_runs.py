@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import click
 import numpy as np
 
-from benchmarks.files.labelled_clips import Clip, Pcm
+from benchmarks.files.labelled_clips import Clip
 from benchmarks.live.captions import SpokenWord
 from benchmarks.live.client import CHUNK_SAMPLES
 from benchmarks.live.live_text import LiveText, ReaderFigures, measure
@@ -147,12 +147,13 @@ async def run_clip(
     most_beams = max(mode.beams for mode in modes)
     try:
         for channel in clip.channels:
-            samples = _to_samples(channel)
+            samples = channel.astype(np.float32) / np.float32(32768)
             # Not a row of the tables: with times of words a text may be another one.
             spoken = await time_words(engine, samples, language, replace(config, beam_size=most_beams))
             for mode, result in found.items():
-                of_mode = _config_of(mode, config)
+                of_mode = replace(config, beam_size=mode.beams)
                 if mode.is_live:
+                    of_mode = replace(of_mode, make_policy=LIVE_POLICIES[mode.policy])
                     live = await run_live(engine, samples, _start(mode, language, endpointing), of_mode)
                     result.texts.append(live.text)
                     result.figures.add(measure(live, spoken))
@@ -217,11 +218,6 @@ async def _transcribe(
     return found
 
 
-def _config_of(mode: Mode, config: SessionConfig) -> SessionConfig:
-    config = replace(config, beam_size=mode.beams)
-    return replace(config, make_policy=LIVE_POLICIES[mode.policy]) if mode.is_live else config
-
-
 def _start(mode: Mode, language: str | None, endpointing: commands.Endpointing) -> commands.Start:
     return commands.Start(
         audio=AudioFormat("pcm_f32le"),
@@ -229,7 +225,3 @@ def _start(mode: Mode, language: str | None, endpointing: commands.Endpointing) 
         interim=mode.policy != NO_INTERIMS,
         endpointing=endpointing,
     )
-
-
-def _to_samples(channel: Pcm) -> Samples:
-    return channel.astype(np.float32) / np.float32(32768)
