@@ -34,7 +34,6 @@ from tutti_server.engine.process_environment import prepare_environment
 
 PEER = "ctranslate2"
 N_TOKENS = 24
-"""Tokens of a request."""
 
 
 def open_tutti(stack: ExitStack, model: str, dtype: str, n_threads: int, work: Work) -> Load:

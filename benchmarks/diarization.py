@@ -170,7 +170,6 @@ class TimedNetwork:
 
     embed_untimed: Embed
     n: int = 0
-    """The stretches so far."""
     cpu_s: float = 0.0
 
     async def embed(self, stretches: Sequence[Samples]) -> NDArray[np.float32]:

@@ -113,7 +113,6 @@ class Observation:
     with_nvtx: bool = False
     """Whether the engine's calls are NVTX ranges."""
     tables: list[Table] = field(default_factory=list)
-    """What was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +126,7 @@ class LoadResult:
     wrong_length: int
     """Requests that did not get the requested number of tokens."""
     decode_batch: float
-    """Mean sequences in a decode step."""
     encode_batch: float
-    """Mean windows in an encoder call."""
     encode_share: float
     """Share of the time in encoder calls and the prefill after them."""
     decode_share: float

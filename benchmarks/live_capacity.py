@@ -57,9 +57,7 @@ INTERIM_INTERVAL_MS = 1000
 N_CALLS = 32
 """Number of different calls. With more clients, several send the same call at different times."""
 SESSIONS_PER_PROCESS = 100
-"""Clients in one process."""
 START_S = 5.0
-"""Seconds that the client processes have to start."""
 MAX_INTERIM_LAG_S = 1.0
 """A number of sessions is held if the p95 lag of interims is at most this, in seconds."""
 MAX_FINAL_S = 0.5
@@ -73,7 +71,6 @@ LEAST_SPEECH_S = 10.0
 OVERLOAD = 3
 """How many times as many call as are served in time, with `--search`."""
 N_SHOWN_FAILURES = 5
-"""Failures kept for each level."""
 
 
 @benchmark_command()
@@ -151,17 +148,12 @@ def main(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     start: dict[str, Any]
-    """The `start` message that it sends."""
     seconds: float
-    """Length of its call."""
     ramp_s: float
     """Clients begin at random times within this many seconds. This time is not measured."""
     flushes: bool
-    """Whether it flushes after each utterance."""
     chunk_ms: int = 100
-    """Length of the chunks that it sends, in milliseconds."""
     calls_again: bool = False
-    """Whether it calls again when it is refused."""
 
 
 def run_levels(

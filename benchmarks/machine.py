@@ -17,7 +17,6 @@ PACKAGES = (
     *("tutti-asr", "torch", "triton", "flashinfer-python", "transformers", "faster-whisper", "ctranslate2"),
     *("websockets", "uvloop", "numpy"),
 )
-"""Packages whose versions every result names."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 

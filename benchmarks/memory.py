@@ -43,7 +43,6 @@ N_CLIENTS = 4
 N_ROWS = 10
 """The number of parts into which the short sessions are divided; each has a mean and a peak of the memory."""
 SAMPLE_PERIOD_S = 1.0
-"""Seconds between two measurements of the memory."""
 OVERLOAD_PACE = 4.0
 """The speed of the sessions of the overload, as a multiple of real time."""
 TIMEOUT_S = 300.0
@@ -58,13 +57,10 @@ GENEROUS = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     n_warm_up: int
-    """Short sessions before all others."""
     n_sessions: int
     """Short sessions, one after another for each client."""
     shortest_s: float
-    """The least length of a short session, in seconds of audio."""
     longest_s: float
-    """The greatest length of a short session, in seconds of audio."""
     n_uploads: int
     """Uploads whose clients leave, in the middle of the file or before the answer."""
     n_overload: int

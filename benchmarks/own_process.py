@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 Load = Callable[..., Any]
-"""Does the work of one turn."""
 ANSWER_TIMEOUT_S = 600.0
 """Longest time for loading, and for one turn, in seconds. An engine that takes longer has failed."""
 STOP_TIMEOUT_S = 20.0
@@ -22,7 +21,6 @@ STOP_TIMEOUT_S = 20.0
 class Turn:
     wall_s: float
     cpu_s: float
-    """Processor time of its process."""
 
 
 @contextmanager

@@ -44,9 +44,7 @@ MAX_CLIP_S = 28.0
 PAUSE_S = 0.2
 """Seconds of pause between pieces of speech in a clip: far too short for the service to cut there."""
 N_CLIPS = 64
-"""Number of different clips."""
 TIMEOUT_S = 300.0
-"""Timeout of a request, in seconds."""
 FIELDS = {"model": "whisper-1", "language": "en", "response_format": "json"}
 FIELDS |= {"temperature": "0", "temperature_fallback": "false", "beam_size": "1"}
 """Form fields of a request: greedy decoding without fallback, as the engine alone decodes."""
@@ -59,7 +57,6 @@ SETTLED_S = 1.5
 TOKENS = "tutti_engine_tokens_total"
 """The counter that shows whether the engine is still decoding."""
 N_SHOWN_FAILURES = 5
-"""Failures printed at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,6 @@ class Answer:
     latency_s: float
     """Seconds from the first byte sent to the last byte received."""
     failure: str | None = None
-    """Why there is no text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,7 @@ STOP_TIMEOUT_S = 120.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     samples: Samples
-    """The audio that is repeated."""
     audio_s: float
-    """Length of the session, in seconds of audio."""
     pace: float
     """Speed as a multiple of real time.
 
@@ -62,7 +60,6 @@ class Plan:
 class _Snapshot:
     taken_at: float
     sent_s: float
-    """Seconds of audio sent so far."""
     counters: Counters
     cpu_s: float | None
     rss_mib: float | None

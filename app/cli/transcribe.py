@@ -43,7 +43,6 @@ class Job:
     """What is done with each recording."""
 
     config: SessionConfig
-    """The operator's configuration of sessions."""
     options: TranscriptionOptions
     layout: Layout
     track: str | None = None

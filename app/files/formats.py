@@ -14,9 +14,7 @@ from tutti_server.app.languages import joined
 from tutti_server.app.session.messages import events
 
 FORMATS = ("txt", "srt", "vtt", "tsv", "json", "segments")
-"""The names of the formats."""
 SUBTITLES = ("srt", "vtt")
-"""The formats of subtitles."""
 WITH_WORDS = ("tsv", "json")
 """Formats that can list words with their times."""
 HEADED = ("txt", "segments")

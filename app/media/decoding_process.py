@@ -31,7 +31,6 @@ from tutti_server.app.errors import MediaError
 from tutti_server.app.media.notices import Notice
 
 REQUEST_BYTES = 1000
-"""The longest request, in bytes."""
 MAX_MEMORY_MB = 512
 """The memory that a worker may take, in MB. Decoding takes a few; a header may ask for any amount."""
 MAX_CPU_S = 20

@@ -30,7 +30,6 @@ HELD_SAMPLES = 16_000
 MIN_RATE, MAX_RATE = 4_000, 384_000
 """The sample rates that are decoded, in Hz. A resampler of a rate far outside takes gigabytes of memory."""
 MAX_CHANNELS = 32
-"""The most channels of a file that is decoded."""
 MAX_PLACES = 8
 """FFmpeg supposes places of loudspeakers for up to this many channels whose places a file does not name."""
 UNKNOWN_FRAMES = 1 << 30

@@ -49,9 +49,7 @@ class _Utterance:
     """The begin on the timeline of its session, as `final_to_s` is."""
     timeline: int
     text: str = ""
-    """The text of its segments."""
     end_s: float = 0.0
-    """The end of this text."""
     stable: str = ""
     """The stable text after it, while the utterance is open."""
     stable_from_s: float = 0.0

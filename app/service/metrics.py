@@ -30,7 +30,6 @@ ENDPOINT_BUCKETS = (
 LOOP_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 """Upper bounds of the buckets for the event loop's lag, in seconds."""
 LOOP_LAG_PERIOD_S = 0.5
-"""Time between two measurements of the event loop's lag, in seconds."""
 
 
 class LatencyMetrics:

@@ -54,7 +54,6 @@ class Plan:
     n_cuts: int = 0
     """How many cuts there must be. New sessions begin until then."""
     n_process_faults: int
-    """How many faults of processes must happen."""
     cut_every_s: float = 1.0
     """Mean time between two faults of the network of one session, in seconds."""
     process_fault_every_s: float

@@ -71,7 +71,6 @@ CUTS = frozenset({"reset", "bytes lost", "half-open"})
 
 
 Find = Callable[[DisturbedService], list[int]]
-"""Finds processes of a service."""
 
 
 async def kill_one(find: Find, service: DisturbedService, random: Random) -> None:

@@ -52,7 +52,6 @@ from tutti_server.plugins.accounts.keys import key_records, usage
 from tutti_server.plugins.accounts.settings import AccountSettings
 
 N_CLIENTS = 8
-"""Jobs that are sent in at the same time."""
 RETRY_S = 0.1
 START_TIMEOUT_S = 120.0
 STALLED_S = 180.0
@@ -66,7 +65,6 @@ MAX_WAIT_S = 10.0
 KILLS_PER_INTERRUPTED = 10
 """A run with fewer jobs begun again than one for each of this many kills shows nothing, and fails."""
 WORDS = 12
-"""The fake engine knows this many words."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -147,7 +145,6 @@ class Campaign:
     rng: random.Random
     kills: int = 0
     has_killed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by the next kill."""
     ids: dict[int, set[str]] = field(default_factory=dict)
     """The ids that were answered for each job that was sent in."""
     n_retries: int = 0

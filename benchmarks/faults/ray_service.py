@@ -48,7 +48,6 @@ ENVIRONMENT = {
 SERVE_WORKERS = ("ray::ServeController", "ray::ServeReplica", "ray::ProxyActor")
 """The first characters of the commands of Serve's processes. A raylet ends with its agents, its other children."""
 N_STARTS = 4
-"""How often the start of a node is tried."""
 HEAD_AWAY_S = (0.5, 4.0)
 """Shortest and longest time without a head, in seconds."""
 READY_TIMEOUT_S = 90.0

@@ -16,7 +16,6 @@ from benchmarks.child_processes import start_child
 from benchmarks.server import PROBE_S, START_TIMEOUT_S, STOP_TIMEOUT_S, RunningServer, free_port, serve_command
 
 START_ATTEMPTS = 5
-"""How often the service is started before the campaign gives up."""
 RESTART_AFTER_S = 1.0
 """Seconds between two of them."""
 

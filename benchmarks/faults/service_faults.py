@@ -43,7 +43,6 @@ from benchmarks.report import Table
 
 N_GATEWAYS = 2
 N_UPLOADS = 1
-"""Uploads at the same time."""
 SERVE_ARGUMENTS = ("--final-deadline-s", "120", "--max-ahead-s", "3600")
 """Options of the service: a stopped engine must not end sessions, and audio may be faster than speech."""
 

@@ -29,7 +29,6 @@ class SessionLog:
     started_at: float = 0.0
     """When its first audio was sent, by `time.monotonic`."""
     words: list[TimedWord] = field(default_factory=list)
-    """The words of its finals."""
     utterances: list[int] = field(default_factory=list)
     """The numbers of the utterances that ended, in order."""
     changed_stable: list[str] = field(default_factory=list)
@@ -39,7 +38,6 @@ class SessionLog:
     gaps: list[tuple[float, float]] = field(default_factory=list)
     """The stretches of audio that a resumed session reports as missing, in seconds."""
     failure: str | None = None
-    """Why it did not come to its end."""
 
 
 async def stream(url: str, recording: Recording, *, speed: float) -> SessionLog:

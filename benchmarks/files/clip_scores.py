@@ -18,7 +18,6 @@ from benchmarks.scoring import WordErrors, count_errors, matches, words
 N_RESAMPLES = 10_000
 """Resamples of the bootstrap: its limits then repeat within a few hundredths of a point."""
 BATCH = 250
-"""Resamples that are in memory at the same time."""
 COVERAGE_PERCENT = 95
 """The interval of the bootstrap has this part of the resampled differences."""
 ALL_SYNTHETIC = "all synthetic"
@@ -48,7 +47,6 @@ class Difference:
 
     points: float
     low: float
-    """The lower limit of the bootstrap's interval."""
     high: float
 
 

@@ -8,7 +8,6 @@ import httpx
 
 PATH = "/v1/audio/transcriptions"
 MAX_ERROR_CHARS = 300
-"""Characters of an error response that are kept."""
 
 T = TypeVar("T")
 

@@ -23,7 +23,6 @@ DEFAULT_MANIFEST = REPOSITORY.parent / "shared" / "audio" / "manifest.jsonl"
 """The manifest that is used if none is named, where it exists."""
 BUNDLED_KIND = "synth-bundled"
 BUNDLED_ROW_S = 30.0
-"""Length of a row of bundled clips, in seconds."""
 N_BUNDLED = 4
 """Number of such rows. Each begins with a different clip."""
 DETECTED_KIND = "human-multilingual"
@@ -49,7 +48,6 @@ class Clip:
     """The transcript of each channel; empty for a channel without speech."""
     language: str = "en"
     is_detected: bool = False
-    """Whether the systems must detect the language."""
     original: str = ""
     """The name of the clip that this is another version of; empty if it is none."""
 

@@ -30,15 +30,12 @@ class ClientLog:
     late_s: list[float] = field(default_factory=list)
     """By how much each chunk was late because of this load generator, in seconds."""
     failure: str | None = None
-    """Why the session is not complete."""
     all_sent: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the last sample has been sent."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StreamLog(ClientLog):
     events: list[tuple[float, tutti.Event]] = field(default_factory=list)
-    """Each event with its arrival time."""
 
 
 async def stream(

@@ -114,10 +114,8 @@ class _ForwardedConnection:
         self._network = network
         self._directions = directions
         self.flowing = asyncio.Event()
-        """Set while bytes are forwarded."""
         self.flowing.set()
         self.is_silenced = False
-        """Whether bytes are never forwarded again."""
         self.delay_s = 0.0
         self.bytes_left: int | None = None
         """How many bytes are forwarded before the connection is dropped. `None`: it is not dropped."""

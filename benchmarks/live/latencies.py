@@ -17,7 +17,6 @@ CUT_S = 0.5
 
 
 DELAYS = ("first_text_s", "interim_lag_s", "final_s", "final_true_s")
-"""The fields of `Latencies` that are lists of delays."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -22,7 +22,6 @@ STAGGER_S = 0.23
 It is no multiple of the chunk length, so that chunks do not arrive all at once.
 """
 WARM_UP_S = 4.0
-"""Length of the recording that warms a server up."""
 LATE_S = 0.1
 """A load generator that is later than this (one chunk, in seconds) makes the figures worse than the server's."""
 

@@ -33,7 +33,6 @@ class UtteranceText:
     end_s: float = 0.0
     """Where its speech begins, and where its speech or its text ends; known when it has ended."""
     first_text_s: float | None = None
-    """When its first text came."""
     n_ends: int = 0
     """How often it has ended; the protocol guarantees once."""
 
@@ -44,7 +43,6 @@ class ReaderFigures:
 
     n_utterances: int = 0
     n_words: int = 0
-    """Words of the final texts."""
     n_changed: int = 0
     """Words of an interim that the next text of the same utterance does not have."""
     n_flashed: int = 0

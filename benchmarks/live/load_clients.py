@@ -62,15 +62,11 @@ class PreparedCall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientGroup:
     url: str
-    """`ws://host:port/v1/stream`"""
     start: dict[str, Any]
-    """The `start` message that every client sends."""
     calls: tuple[tuple[PreparedCall, float], ...]
     """The call of each client, and when it starts to speak."""
     flushes: bool
-    """Whether clients flush after each utterance."""
     chunk_samples: int
-    """Samples in a chunk."""
     calls_again: bool
     """Whether a client that is refused calls again, and then sends its call from the beginning, up to the usual end."""
 
@@ -98,17 +94,13 @@ class LoadLog:
     late_s: list[float] = field(default_factory=list)
     """How late each chunk was sent, for any reason, in seconds."""
     n_refused: int = 0
-    """Refusals because the server was full."""
     n_announced: int = 0
     """`speech_started` events."""
     n_ended: int = 0
     """`utterance` events."""
     n_flushes: int = 0
-    """Flushes sent."""
     n_flushed: int = 0
-    """Flushes answered."""
     sessions: list[ServedSession] = field(default_factory=list)
-    """Sessions that the server accepted."""
     failures: list[str] = field(default_factory=list)
     """Sessions that did not end as they should, and error events."""
 
@@ -145,7 +137,6 @@ class _Client:
         self._ends_at = speaks_at + len(pcm) / 2 / SAMPLE_RATE
         self._log = log
         self._session: ServedSession | None = None
-        """The session, once the server has accepted it."""
         self._is_refused = False
 
     async def run(self) -> None:

@@ -79,7 +79,6 @@ class Mode:
 @dataclass(slots=True)
 class ModeResult:
     texts: list[str] = field(default_factory=list)
-    """The text of each channel."""
     figures: ReaderFigures = field(default_factory=ReaderFigures)
     """Empty for files."""
 

@@ -40,7 +40,6 @@ class CallEndpoint:
 
     stream: type[CallStream]
     write_event: WriteEvent
-    """Writes events for subscribers."""
 
     async def serve(self, websocket: WebSocket) -> None:
         """Serve one stream of a call."""

@@ -30,7 +30,6 @@ class _Channel:
     words: Words = field(default_factory=list)
     """The words of the utterance that has not ended."""
     confidences: list[float] = field(default_factory=list)
-    """The confidence of each segment."""
     languages: Counter[str] = field(default_factory=Counter)
     """How many words are in each language."""
 

@@ -83,7 +83,6 @@ class FluxOptions:
     thresholds: FluxThresholds = FluxThresholds()
     keyterms: tuple[str, ...] = ()
     text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
-    """What is done with the text."""
     ignored: tuple[str, ...] = ()
     """Names of the parameters without effect."""
     adjusted: tuple[str, ...] = ()

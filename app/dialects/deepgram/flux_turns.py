@@ -19,13 +19,10 @@ Message = dict[str, Any]
 @dataclass(slots=True, kw_only=True)
 class _Turn:
     start_s: float
-    """The time at which its audio begins."""
     end_s: float
     """The time up to which its audio was transcribed."""
     text: str = ""
-    """The transcript so far."""
     words: list[Message] = field(default_factory=list)
-    """The words of `text`."""
     final_texts: list[str] = field(default_factory=list)
     final_words: list[Message] = field(default_factory=list)
     languages: Counter[str] = field(default_factory=Counter)
@@ -35,7 +32,6 @@ class _Turn:
     trigger: str = "timeout"
     """Why it ends, once its end is known."""
     is_announced: bool = False
-    """Whether `StartOfTurn` was sent."""
     is_eager: bool = False
     """Whether it has probably ended, with `text`."""
     is_over: bool = False

@@ -44,13 +44,11 @@ class Flux(QuietDialect):
         self._audio = options.audio or AudioFormat("pcm_f32le", SAMPLE_RATE)
         self._turns = Turns(options)
         self._sequence_id = 0
-        """The number of the next message."""
         self._n_flushes = 0
         self._n_flushed = 0
         self._is_closing = False
         self._has_reported_late_audio = False
         self._received_s = 0.0
-        """How much audio was received, in seconds."""
         self._reported_s = 0.0
         """How much audio had been received when the last news of a turn was sent or queued, in seconds."""
 

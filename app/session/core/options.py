@@ -95,7 +95,6 @@ class ChannelOptions:
     start: commands.Start
     """What the client asks for, with the operator's redaction; a `Configure` changes it."""
     config: SessionConfig
-    """The operator's settings."""
     language: LanguageRequest
     """The language, or what is left open of it."""
     targets: Targets

@@ -20,7 +20,6 @@ from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 
 ENGLISH = "en"
-"""The language that Whisper translates to."""
 MAX_OPEN = 64
 """The most translations of a channel to one language that are under way; the text after them is not translated."""
 MAX_OVERLAP = 0.5
