@@ -200,3 +200,9 @@ async def serve(decoders: Decoders) -> AsyncIterator[Serve]:
             )
 
         yield start
+
+
+@pytest.fixture
+async def server(serve: Serve) -> Running:
+    """A server with no settings of the test's own."""
+    return await serve()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.conftest import Serve
+from tests.app.conftest import Running
 from tutti_server.app.numbers import MAX_CHARS, read_integer, read_number
 
 MANY_DIGITS = "9" * 5000
@@ -37,9 +37,8 @@ def test_other_text_is_no_number(text: str) -> None:
     assert read_number(text, 0, 10) is None
 
 
-async def test_numbers_of_paths_and_queries_are_answered(serve: Serve) -> None:
+async def test_numbers_of_paths_and_queries_are_answered(server: Running) -> None:
     """Without a key, too, where none is needed."""
-    server = await serve()
     many, text, query = f"{MANY_DIGITS}.vtt", "x.vtt", f"1.vtt?mpegts={MANY_DIGITS}"
     statuses = [(await server.get(f"/captions/abc/{path}")).status_code for path in (many, text, query)]
     assert statuses == [404, 404, 400]

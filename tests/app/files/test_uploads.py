@@ -89,9 +89,8 @@ async def test_a_place_is_free_before_the_client_has_its_whole_answer(serve: Ser
     assert held == [0]
 
 
-async def test_a_header_that_asks_for_too_much_is_refused(serve: Serve) -> None:
+async def test_a_header_that_asks_for_too_much_is_refused(server: Running) -> None:
     """With what is expected; and the server goes on."""
-    server = await serve()
     for path in ENDPOINTS:
         refused = await post(server, path, header(1_073_757_824, 1))
         assert refused.status_code == 400, path

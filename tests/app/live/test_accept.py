@@ -79,8 +79,7 @@ async def test_messages_that_are_not_valid_give_no_more_time(serve: Serve) -> No
         assert last["message"] == "no valid message for 0.3 s"
 
 
-async def test_a_server_that_goes_down_says_so_to_clients_without_a_place(serve: Serve) -> None:
-    server = await serve()
+async def test_a_server_that_goes_down_says_so_to_clients_without_a_place(server: Running) -> None:
     async with connect(server.stream) as socket:
         server.server.stop()
         assert json.loads(await socket.recv())["code"] == "draining"

@@ -66,9 +66,8 @@ async def receive_all(socket: ClientConnection) -> list[Message]:
     return messages
 
 
-async def test_a_session_from_start_to_stop(serve: Serve) -> None:
+async def test_a_session_from_start_to_stop(server: Running) -> None:
     """A client sends speech and receives its text, a summary, and a clean close."""
-    server = await serve()
     async with session(server.stream) as socket:
         assert socket.subprotocol == "tutti.v1"
         await socket.send(pcm(TURN))
@@ -107,9 +106,8 @@ async def test_the_log_connects_a_session_with_its_request(serve: Serve, caplog:
 
 
 @pytest.mark.parametrize("is_cut", [False, True])
-async def test_a_session_is_freed_when_it_ends(serve: Serve, is_cut: bool) -> None:
+async def test_a_session_is_freed_when_it_ends(server: Running, is_cut: bool) -> None:
     """At once, with its audio: nothing waits for a full collection of garbage."""
-    server = await serve()
     freed = asyncio.Event()
     gc.disable()
     try:
@@ -146,9 +144,8 @@ async def test_speech_that_is_decoded_again_is_counted(serve: Serve) -> None:
 @pytest.mark.parametrize(
     "text", ["hello", json.dumps(START), '{"type": "flush", "id": "\\ud800"}', '{"type": "flush", "id": 1e999}']
 )
-async def test_a_bad_message_is_explained_and_the_session_goes_on(serve: Serve, text: str) -> None:
+async def test_a_bad_message_is_explained_and_the_session_goes_on(server: Running, text: str) -> None:
     """So is one whose answer could not be written."""
-    server = await serve()
     async with session(server.stream) as socket:
         await socket.send(text)
         error = await receive(socket)
@@ -164,8 +161,7 @@ async def test_a_bad_message_is_explained_and_the_session_goes_on(serve: Serve, 
         (b"\0\0", "not_started"),
     ],
 )
-async def test_a_session_with_a_bad_first_message_ends(serve: Serve, first: str | bytes, code: str) -> None:
-    server = await serve()
+async def test_a_session_with_a_bad_first_message_ends(server: Running, first: str | bytes, code: str) -> None:
     async with session(server.stream, start=None) as socket:
         await socket.send(first)
         error = await receive(socket)
@@ -453,9 +449,8 @@ async def test_a_wrong_key_is_refused_before_the_upgrade(serve: Serve, options: 
     ("offered", "named"),
     [(["realtime"], "realtime"), (["tutti.key.k", "soap"], "soap"), (["tutti.key.k"], "a key alone")],
 )
-async def test_an_unknown_subprotocol_is_refused(serve: Serve, offered: list[Any], named: str) -> None:
+async def test_an_unknown_subprotocol_is_refused(server: Running, offered: list[Any], named: str) -> None:
     """The answer does not show the key."""
-    server = await serve()
     refused = await refusal(server.stream, subprotocols=offered)
     assert refused.status_code == 400
     assert json.loads(refused.body)["error"]["message"] == f"subprotocol: expected tutti.v1, got {named}"
@@ -534,9 +529,7 @@ async def test_a_stalled_engine_ends_the_session_with_the_finished_text(serve: S
     assert (error["code"], error["fatal"]) == ("engine_stalled", True)
 
 
-async def test_many_sessions_each_get_their_own_text(serve: Serve) -> None:
-    server = await serve()
-
+async def test_many_sessions_each_get_their_own_text(server: Running) -> None:
     async def one(number: int) -> str:
         async with session(server.stream) as socket:
             await socket.send(pcm(np.concatenate((speech([number, 40, number]), silence(0.2)))))

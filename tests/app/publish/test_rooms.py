@@ -11,14 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.app.conftest import Serve
+from tests.app.conftest import Running, Serve
 from tests.app.publish.serving_rooms import eventually, listener, metric_becomes, say, speaker, until
 from tests.fakes import MODEL, FakeTranscriber, pcm, said, speech
 from tutti_server.app.service.shared_state import SharedState
 
 
-async def test_readers_see_what_the_speaker_says_and_latecomers_what_was_said(serve: Serve) -> None:
-    server = await serve()
+async def test_readers_see_what_the_speaker_says_and_latecomers_what_was_said(server: Running) -> None:
     async with speaker(server, {"title": "Sunday"}) as (socket, started):
         room = started["room"]
         assert room["path"] == f"/captions/{room['name']}"
@@ -49,8 +48,7 @@ async def test_readers_see_what_the_speaker_says_and_latecomers_what_was_said(se
         assert await after.rest() == ["segment", "utterance", "segment", "utterance", "ended"]
 
 
-async def test_a_reader_that_comes_back_gets_what_it_missed(serve: Serve) -> None:
-    server = await serve()
+async def test_a_reader_that_comes_back_gets_what_it_missed(server: Running) -> None:
     async with speaker(server, {"name": "choir-7"}) as (socket, _):
         async with listener(server, "choir-7") as first:
             await say(socket, [1])
@@ -67,9 +65,8 @@ async def test_a_reader_that_comes_back_gets_what_it_missed(serve: Serve) -> Non
             assert (await other.until("utterance"))["text"] == said([1])
 
 
-async def test_a_speaker_that_comes_back_goes_on_in_its_room(serve: Serve) -> None:
+async def test_a_speaker_that_comes_back_goes_on_in_its_room(server: Running) -> None:
     """Nothing is doubled, and the numbers of utterances stay unique."""
-    server = await serve()
     async with speaker(server, {"name": "choir-7"}, resumes=True) as (socket, started):
         room = started["room"]
         async with listener(server, "choir-7") as reader:
@@ -92,8 +89,7 @@ async def test_a_speaker_that_comes_back_goes_on_in_its_room(serve: Serve) -> No
             assert reader.reader.ended == {0: said([1]), 2: said([2, 3, 4])}
 
 
-async def test_a_room_belongs_to_its_owner(serve: Serve) -> None:
-    server = await serve()
+async def test_a_room_belongs_to_its_owner(server: Running) -> None:
     async with speaker(server, {"name": "choir-7"}) as (socket, started):
         await say(socket, [1])
         for room in ({"name": "choir-7"}, {"name": "choir-7", "token": "x" * 32}):
@@ -110,9 +106,8 @@ async def test_a_room_belongs_to_its_owner(serve: Serve) -> None:
             assert reader.reader.text(0) == said([1]) + said([2])
 
 
-async def test_a_client_that_has_chosen_its_token_has_its_room_without_started(serve: Serve) -> None:
+async def test_a_client_that_has_chosen_its_token_has_its_room_without_started(server: Running) -> None:
     """The connection was lost before."""
-    server = await serve()
     room = {"name": "choir-7", "token": "chosen-by-the-client"}
     async with speaker(server, room):
         pass
@@ -122,9 +117,8 @@ async def test_a_client_that_has_chosen_its_token_has_its_room_without_started(s
         assert started["room"] == room | {"path": "/captions/choir-7"}
 
 
-async def test_the_name_of_a_room_is_free_again_after_a_start_that_was_refused(serve: Serve) -> None:
+async def test_the_name_of_a_room_is_free_again_after_a_start_that_was_refused(server: Running) -> None:
     """The client has no token of it, and tries again at once."""
-    server = await serve()
     async with speaker(server, {"name": "choir-7"}, language="tlh") as (refused, answer):
         assert answer["code"] == "bad_start"
         await refused.wait_closed()
@@ -136,9 +130,8 @@ async def test_the_name_of_a_room_is_free_again_after_a_start_that_was_refused(s
         assert answer["code"] == "room_taken"
 
 
-async def test_a_speaker_learns_that_another_session_speaks_in_its_room(serve: Serve) -> None:
+async def test_a_speaker_learns_that_another_session_speaks_in_its_room(server: Running) -> None:
     """Its own session goes on, and readers do not receive it any more."""
-    server = await serve()
     async with speaker(server, {"name": "choir-7"}) as (old, started), listener(server, "choir-7") as reader:
         await say(old, [1])
         await reader.until("utterance")
@@ -214,9 +207,8 @@ async def test_players_name_the_language_of_a_translation_in_any_usual_spelling(
             assert text in (await server.get(f"/captions/choir-7.vtt?language={language}")).text, language
 
 
-async def test_an_unknown_room_is_not_found(serve: Serve) -> None:
+async def test_an_unknown_room_is_not_found(server: Running) -> None:
     """People get the page of a room, which waits for the speaker."""
-    server = await serve()
     for path in ("", "/events", ".vtt", ".m3u8", "/0.vtt"):
         response = await server.get(f"/captions/choir-7{path}", headers={"Origin": "https://other.example"})
         assert response.status_code == 404
@@ -279,8 +271,7 @@ async def test_readers_behind_a_proxy_are_told_apart(serve: Serve) -> None:
         assert statuses == [b"200", b"200", b"503", b"200"]
 
 
-async def test_readers_of_a_stopping_server_get_the_last_text_and_come_back(serve: Serve) -> None:
-    server = await serve()
+async def test_readers_of_a_stopping_server_get_the_last_text_and_come_back(server: Running) -> None:
     async with speaker(server, {"name": "choir-7"}) as (socket, _), listener(server, "choir-7") as reader:
         await socket.send(pcm(speech([1, 2])))
         await reader.until("interim")

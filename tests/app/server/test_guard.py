@@ -34,9 +34,8 @@ async def upgrade(server: Running, path: str = "/v1/stream", **options: Any) -> 
         return error.response.status_code
 
 
-async def test_foreign_pages_can_use_no_route(serve: Serve) -> None:
+async def test_foreign_pages_can_use_no_route(server: Running) -> None:
     """Neither a WebSocket nor a post; a program without an origin can."""
-    server = await serve()
     for path in SOCKETS:
         assert await upgrade(server, path, origin=Origin(EVIL)) == 403, path
         assert await upgrade(server, path) == 101, path
@@ -47,9 +46,8 @@ async def test_foreign_pages_can_use_no_route(serve: Serve) -> None:
     assert server.metric("tutti_sessions_open") == 0
 
 
-async def test_the_servers_own_pages_are_served(serve: Serve) -> None:
+async def test_the_servers_own_pages_are_served(server: Running) -> None:
     """By every name of this machine, with its port; a page of another port is another program's."""
-    server = await serve()
     _, port = server.address.split(":")
     for host in (server.address, f"localhost:{port}", f"[::1]:{port}", f"captions.localhost:{port}"):
         for origin in (f"http://{host}", f"http://localhost:{port}"):
@@ -71,9 +69,8 @@ async def test_the_servers_own_pages_are_served(serve: Serve) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "@localhost", "[x"]
 )
-async def test_no_page_makes_its_name_point_here(serve: Serve, host: str) -> None:
+async def test_no_page_makes_its_name_point_here(server: Running, host: str) -> None:
     """Its origin is its own host then, so that only the host tells it apart."""
-    server = await serve()
     for path in ("/", "/metrics"):
         response = await server.get(path, headers={"host": host, "origin": f"http://{host}"})
         assert (response.status_code, response.json()["error"]["code"]) == (403, "host_not_allowed")

@@ -250,9 +250,8 @@ UPGRADES = (
 """Paths, more headers, and the status of the answer."""
 
 
-async def test_an_upgrade_is_always_answered(serve: Serve) -> None:
+async def test_an_upgrade_is_always_answered(server: Running) -> None:
     """Long paths and headers are served up to a limit, above it they are refused at once."""
-    server = await serve()
     for path, headers, expected in UPGRADES:
         async with raw(server, UPGRADE % (path, headers)) as (reader, _):
             assert await status(reader) == expected, (path[:20], headers[:20])
@@ -268,9 +267,8 @@ SMUGGLERS = (
 
 
 @pytest.mark.parametrize("smuggler", SMUGGLERS)
-async def test_a_request_whose_end_is_not_certain_is_refused(serve: Serve, smuggler: bytes) -> None:
+async def test_a_request_whose_end_is_not_certain_is_refused(server: Running, smuggler: bytes) -> None:
     """The connection is closed after it: what comes next may be a part of it, and is not answered."""
-    server = await serve()
     async with raw(server, smuggler + HEAD + b"\r\n") as (reader, _):
         answer = await ended(reader)
     assert answer.startswith(b"HTTP/1.1 400 ")
@@ -278,9 +276,8 @@ async def test_a_request_whose_end_is_not_certain_is_refused(serve: Serve, smugg
     assert server.metric("tutti_strangers_refused_total", reason="malformed") == 1
 
 
-async def test_a_server_stops_while_a_handshake_fails(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_stops_while_a_handshake_fails(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as one that has no memory left, whose engine has died for that."""
-    server = await serve()
     stopped = asyncio.get_running_loop().create_future()
 
     def stop(connection: Any) -> None:
@@ -338,9 +335,10 @@ async def test_what_strangers_send_is_no_error_of_the_server(serve: Serve, caplo
         assert "almost-the-key" not in "".join(lines)
 
 
-async def test_text_that_is_not_utf8_ends_the_connection_only(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_text_that_is_not_utf8_ends_the_connection_only(
+    server: Running, caplog: pytest.LogCaptureFixture
+) -> None:
     """With the code that RFC 6455 names, and without an error in the log."""
-    server = await serve()
     async with connect(f"ws://{server.address}/v1/stream") as socket:
         with pytest.raises(ConnectionClosed):
             await socket.send(b"\xff", text=True)
@@ -355,10 +353,9 @@ BAD_TEXT, CLIENT_CLOSE = b"\x81\x81\0\0\0\0\xff", b"\x88\x80\0\0\0\0"
 
 @pytest.mark.parametrize("is_server_first", [True, False])
 async def test_text_that_is_not_utf8_is_ignored_beside_a_close_frame(
-    serve: Serve, caplog: pytest.LogCaptureFixture, is_server_first: bool
+    server: Running, caplog: pytest.LogCaptureFixture, is_server_first: bool
 ) -> None:
     """The client may have sent it before it has received the close frame of the server, or together with its own."""
-    server = await serve()
     async with raw(server, UPGRADE % (b"/v1/stream", b"")) as (reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         if is_server_first:

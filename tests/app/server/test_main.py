@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from tests.app.conftest import Serve
+from tests.app.conftest import Running, Serve
 from tests.fakes import FakeSession
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 
@@ -17,9 +17,8 @@ class Faulty(FakeSession):
         raise RuntimeError("no such session")
 
 
-async def test_a_server_whose_drain_fails_ends_all_the_same(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_whose_drain_fails_ends_all_the_same(server: Running, caplog: pytest.LogCaptureFixture) -> None:
     """Else it would refuse everything and stay until a second signal. The log has the traceback."""
-    server = await serve()
     with server.service.admission.guest(Faulty()):
         server.server.stop()
         await server.task

@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.routing import Route
 
-from tests.app.conftest import Serve
+from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, sse, wav
 from tests.app.dialects.test_file_speakers import embed
 from tests.app.server.test_asyncapi import strict
@@ -92,9 +92,8 @@ def one_parser_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("one_parser_at_a_time")
-async def test_answers_are_as_described(serve: Serve) -> None:
+async def test_answers_are_as_described(server: Running) -> None:
     """Of requests that follow the document, and of others."""
-    server = await serve()
     for path, operations in PATHS.items():
         for method, operation in operations.items():
             modes = list(GenerationMode) if "requestBody" in operation else [GenerationMode.POSITIVE]
@@ -177,14 +176,12 @@ async def test_no_field_of_a_transcript_of_deepgram_is_left_out(serve: Serve, qu
     check_fully_described(answer.json(), described("/v1/listen", "application/json"))
 
 
-async def test_no_field_of_a_session_or_a_token_is_left_out(serve: Serve) -> None:
-    server = await serve()
+async def test_no_field_of_a_session_or_a_token_is_left_out(server: Running) -> None:
     for path in ("/v1/realtime/client_secrets", "/v1/realtime/transcription_sessions", "/v1/auth/grant"):
         check_fully_described((await server.post(path)).json(), described(path, "application/json"))
 
 
-async def test_the_header_of_warnings_is_described(serve: Serve) -> None:
-    server = await serve()
+async def test_the_header_of_warnings_is_described(server: Running) -> None:
     content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=TALK), Track(samples=TALK)])
     answer = await server.post("/v1/audio/transcriptions", files={"file": content})
     found = {name for name in answer.headers if name.startswith("x-tutti")}
@@ -267,9 +264,8 @@ def test_every_operation_has_a_tag_and_examples() -> None:
     assert set(REQUESTS) <= set(described)
 
 
-async def test_the_page_of_the_document_is_served_with_its_viewer(serve: Serve) -> None:
+async def test_the_page_of_the_document_is_served_with_its_viewer(server: Running) -> None:
     """Compressed as it is stored, or plain for those that do not decompress."""
-    server = await serve()
     page = await server.get("/docs")
     answers = [
         await server.get("/docs/viewer.js", headers={"accept-encoding": encoding})

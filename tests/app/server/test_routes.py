@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.conftest import Serve, refusal
+from tests.app.conftest import Running, Serve, refusal
 from tests.compat.conformance import supported
 from tests.fakes import MODEL, FakeTranscriber
 
@@ -38,8 +38,7 @@ async def test_a_server_without_engine_is_not_healthy_and_refuses_sessions(serve
     transcriber.is_alive, transcriber.is_lost = True, False
 
 
-async def test_metrics_are_in_prometheus_format(serve: Serve) -> None:
-    server = await serve()
+async def test_metrics_are_in_prometheus_format(server: Running) -> None:
     response = await server.get("/metrics")
     assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
     for name in (
@@ -104,9 +103,8 @@ async def test_every_answer_has_an_id_of_its_own(serve: Serve) -> None:
     assert len(ids) == 5 and all(each.startswith("req_") for each in ids)
 
 
-async def test_the_manifest_names_files_that_exist(serve: Serve) -> None:
+async def test_the_manifest_names_files_that_exist(server: Running) -> None:
     """A browser installs the page only with its icons."""
-    server = await serve()
     response = await server.get("/static/manifest.webmanifest")
     manifest = response.json()
     assert (response.headers["content-type"], manifest["start_url"]) == ("application/manifest+json", "/")
@@ -140,9 +138,8 @@ async def test_a_route_that_fails_is_answered(serve: Serve) -> None:
     assert (await server.get("/healthz")).status_code == 200
 
 
-async def test_a_request_without_upgrade_learns_that_a_websocket_is_served_there(serve: Serve) -> None:
+async def test_a_request_without_upgrade_learns_that_a_websocket_is_served_there(server: Running) -> None:
     """A proxy that does not know WebSockets takes the header away."""
-    server = await serve()
     for path, status, is_socket in (("/v1/stream", 404, True), ("/v1/listen", 405, True), ("/v1/nothing", 404, False)):
         answer = await server.get(path)
         assert answer.status_code == status

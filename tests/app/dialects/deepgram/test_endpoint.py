@@ -78,8 +78,7 @@ async def post(
 
 
 @supported(LIVE, "CloseStream")
-async def test_a_stream_ends_with_its_finals_and_metadata(serve: Serve) -> None:
-    server = await serve()
+async def test_a_stream_ends_with_its_finals_and_metadata(server: Running) -> None:
     told = await heard(server, pcm(TALK), **RAW)
     assert text(told) == TEXT
     assert told[-1]["type"] == "Metadata"
@@ -92,9 +91,8 @@ async def test_a_stream_ends_with_its_finals_and_metadata(serve: Serve) -> None:
 
 @supported(LIVE, "no encoding (WAV, Ogg, WebM, MP3, FLAC are recognised)")
 @pytest.mark.parametrize(("container", "codec"), [("wav", "pcm_s16le"), ("matroska", "pcm_s16le")])
-async def test_containers_are_recognised(serve: Serve, container: str, codec: str) -> None:
+async def test_containers_are_recognised(server: Running, container: str, codec: str) -> None:
     """By what they hold, as they arrive."""
-    server = await serve()
     content = encode(container, codec, 16_000, TALK)
     told = await heard(server, [content[at : at + 5000] for at in range(0, len(content), 5000)])
     assert text(told) == TEXT
@@ -113,10 +111,9 @@ async def test_a_container_keeps_its_own_times_and_its_damage_is_named(serve: Se
 
 @pytest.mark.parametrize("is_live", [True, False])
 async def test_a_file_in_place_of_samples_is_noticed(
-    is_live: bool, serve: Serve, caplog: pytest.LogCaptureFixture
+    is_live: bool, server: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the answer and in the log: what was declared, and what it looks like."""
-    server = await serve()
     content = made_file("webm", "libopus", 48_000, [Track(samples=TALK)])
     query = {"encoding": "linear16", "sample_rate": "16000"}
     if is_live:
@@ -128,9 +125,8 @@ async def test_a_file_in_place_of_samples_is_noticed(
     assert "begins as a file: WebM" in caplog.text
 
 
-async def test_what_is_no_container_ends_the_stream(serve: Serve) -> None:
+async def test_what_is_no_container_ends_the_stream(server: Running) -> None:
     """A container that never came is an empty stream."""
-    server = await serve()
     async with connect(live_url(server)) as socket:
         await socket.send(b"this is no audio at all " * 4000)
         await socket.send(json.dumps({"type": "CloseStream"}))
@@ -151,8 +147,7 @@ async def test_a_container_with_hours_of_audio_is_decoded_at_the_pace_of_speech(
         assert (told[-1]["variant"], socket.close_code) == ("too_fast", 1008)
 
 
-async def test_a_container_whose_client_goes_away_is_let_go(serve: Serve) -> None:
-    server = await serve()
+async def test_a_container_whose_client_goes_away_is_let_go(server: Running) -> None:
     async with connect(live_url(server)) as socket:
         await socket.send(encode("wav", "pcm_s16le", 16_000, TALK))
         await socket.send(json.dumps({"type": "Finalize"}))
@@ -167,9 +162,8 @@ async def test_a_container_whose_client_goes_away_is_let_go(serve: Serve) -> Non
 @approximated(LIVE, "multichannel", how="audio in a container needs `channels` too")
 @supported(FILE, "multichannel")
 @pytest.mark.parametrize("is_raw", [True, False])
-async def test_channels_are_transcribed_on_their_own(serve: Serve, is_raw: bool) -> None:
+async def test_channels_are_transcribed_on_their_own(server: Running, is_raw: bool) -> None:
     """Live, and of a recording, whose container says how many there are."""
-    server = await serve()
     both = np.stack((speech([1, 2, 3]), speech([4, 5, 6])), axis=1).reshape(-1)
     content = pcm(both) if is_raw else wav(both, n_channels=2)
     query = {"multichannel": "true"} | (RAW | {"channels": "2"} if is_raw else {})
@@ -184,8 +178,7 @@ async def test_channels_are_transcribed_on_their_own(serve: Serve, is_raw: bool)
     assert [each["channel"] for each in body["results"]["utterances"]] == [0, 1]
 
 
-async def test_the_upgrade_names_what_is_ignored_or_adjusted(serve: Serve) -> None:
-    server = await serve()
+async def test_the_upgrade_names_what_is_ignored_or_adjusted(server: Running) -> None:
     query = {**RAW, "model": "nova-3", "detect_entities": "true", "numerals": "false", "tiér": "1", "endpointing": "10"}
     async with connect(live_url(server, **query)) as socket:
         assert socket.response is not None
@@ -273,8 +266,7 @@ async def test_a_failing_engine_ends_the_stream(serve: Serve) -> None:
         assert socket.close_code == 1011
 
 
-async def test_a_draining_server_delivers_finals_first(serve: Serve) -> None:
-    server = await serve()
+async def test_a_draining_server_delivers_finals_first(server: Running) -> None:
     async with connect(live_url(server, **RAW, interim_results="true")) as socket:
         await socket.send(pcm(TALK[:16_000]))
         await socket.recv()
@@ -306,8 +298,7 @@ async def test_a_token_opens_streams_for_a_while(serve: Serve, monkeypatch: pyte
     check_refusal(caught.value, 401, "INVALID_AUTH")
 
 
-async def test_bad_requests_for_tokens_are_explained(serve: Serve) -> None:
-    server = await serve()
+async def test_bad_requests_for_tokens_are_explained(server: Running) -> None:
     for content in ('{"ttl_seconds": 0}', '{"ttl_seconds": 3601}', '{"ttl_seconds": "60"}', "[]", "{"):
         check_error(await grant(server, content), 400, "Bad Request")
     check_error(await grant(server, "\x00" * 80_000), 413, "PAYLOAD_TOO_LARGE")
@@ -321,8 +312,7 @@ async def grant(server: Running, content: str = "", **headers: str) -> httpx.Res
 # Recordings.
 
 
-async def test_a_recording_keeps_its_own_times_and_its_damage_is_named(serve: Serve) -> None:
-    server = await serve()
+async def test_a_recording_keeps_its_own_times_and_its_damage_is_named(server: Running) -> None:
     track = Track(samples=np.tile(TALK, 2), offset_s=4.9)
     content = damaged(made_file("matroska", "pcm_s16le", 16_000, [track]), 0.7, 0.1)
     body = (await post(server, content)).json()
@@ -332,8 +322,7 @@ async def test_a_recording_keeps_its_own_times_and_its_damage_is_named(serve: Se
     assert [each["type"] for each in body["metadata"]["warnings"]] == ["lost_audio"]
 
 
-async def test_a_recording_may_have_several_tracks(serve: Serve) -> None:
-    server = await serve()
+async def test_a_recording_may_have_several_tracks(server: Running) -> None:
     tracks = [Track(samples=silence(1.0), language="eng"), Track(samples=TALK, language="fre")]
     content = made_file("matroska", "pcm_s16le", 16_000, tracks)
     body = (await post(server, content)).json()
@@ -379,9 +368,8 @@ async def test_a_recording_is_transcribed(serve: Serve) -> None:
 @approximated(FILE, "smart_format", how="punctuation and case, as the model writes them")
 @approximated(LIVE, "smart_format", how="punctuation and case, as the model writes them")
 @approximated(FILE, "paragraphs", how="one paragraph for each stretch of speech between pauses")
-async def test_words_are_formatted_and_parted_where_that_was_asked_for(serve: Serve) -> None:
+async def test_words_are_formatted_and_parted_where_that_was_asked_for(server: Running) -> None:
     """By utterances between pauses, and by paragraphs, which come with smart formatting, too."""
-    server = await serve()
 
     async def answer(audio: bytes = wav(TALK), **query: str) -> tuple[dict[str, Any], dict[str, Any]]:
         """The results, and the first alternative."""
@@ -413,8 +401,7 @@ async def test_words_are_formatted_and_parted_where_that_was_asked_for(serve: Se
 
 @supported(FILE, "extra")
 @supported(LIVE, "extra")
-async def test_extra_comes_back(serve: Serve) -> None:
-    server = await serve()
+async def test_extra_comes_back(server: Running) -> None:
     response = await post(server, wav(TALK), {"extra": ["call:7", "side:left:1"]})
     assert response.json()["metadata"]["extra"] == {"call": "7", "side": "left:1"}
     told = await heard(server, b"\0\0\0\0", **RAW, extra="call:7")
@@ -438,8 +425,7 @@ async def test_the_language_is_detected_among_a_list(serve: Serve) -> None:
     assert {language for each in finals for language in each["languages"]} == {"de"}
 
 
-async def test_a_header_and_a_warning_name_what_is_ignored(serve: Serve) -> None:
-    server = await serve()
+async def test_a_header_and_a_warning_name_what_is_ignored(server: Running) -> None:
     response = await post(server, wav(TALK), {"dictation": "true", "summarize": "false", "keywords": "w1:2"})
     assert response.headers["x-tutti-ignored"] == "dictation"
     assert response.headers["x-tutti-adjusted"] == "keywords=without weights"

@@ -41,9 +41,8 @@ def transcript(told: list[dict[str, Any]]) -> str:
     return " ".join(each["transcript"] for each in turns if each["event"] == "EndOfTurn")
 
 
-async def test_a_stream_of_turns(serve: Serve) -> None:
+async def test_a_stream_of_turns(server: Running) -> None:
     """Answers to the client are numbered together with the news of the turns."""
-    server = await serve()
     async with connect(flux_url(server, **RAW)) as socket:
         assert socket.response is not None
         for at in range(0, len(TALK), 1600):
@@ -59,9 +58,8 @@ async def test_a_stream_of_turns(serve: Serve) -> None:
 
 
 @supported(FLUX, "no encoding (WAV, Ogg, WebM, MP3, FLAC are recognised)")
-async def test_containers_are_recognised(serve: Serve) -> None:
+async def test_containers_are_recognised(server: Running) -> None:
     """What is none ends the stream."""
-    server = await serve()
     for content in (encode("flac", "flac", 16_000, TALK), b"this is no audio at all " * 4000):
         async with connect(flux_url(server, model="flux-general-en")) as socket:
             for at in range(0, len(content), 5000):
@@ -74,9 +72,8 @@ async def test_containers_are_recognised(serve: Serve) -> None:
                 assert (told[-1]["type"], told[-1]["code"], socket.close_code) == ("Error", "BAD_MEDIA", 1008)
 
 
-async def test_a_query_is_answered_before_the_upgrade(serve: Serve) -> None:
+async def test_a_query_is_answered_before_the_upgrade(server: Running) -> None:
     """With an error, or with the names of what is ignored or adjusted."""
-    server = await serve()
     for query in ({}, {**RAW, "eot_threshold": "2"}, {**RAW, "redact": "names"}):
         with pytest.raises(InvalidStatus) as caught:
             await connect(flux_url(server, **query))

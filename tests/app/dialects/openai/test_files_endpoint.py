@@ -148,9 +148,8 @@ def sse(response: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(each.removeprefix("data: ")) for each in frames if not each.startswith(":")]
 
 
-async def test_times_are_those_of_the_file(serve: Serve) -> None:
+async def test_times_are_those_of_the_file(server: Running) -> None:
     """A track that begins late, and goes on after a pause of the recorder."""
-    server = await serve()
     track = Track(samples=TALK, offset_s=4.9, gap=(3.5, 15.0))
     content = made_file("matroska", "pcm_s16le", 16_000, [track])
     body = (await post(server.http, content, {"response_format": "verbose_json"})).json()
@@ -160,9 +159,8 @@ async def test_times_are_those_of_the_file(serve: Serve) -> None:
     assert (body["uncovered"], "warnings" in body) == ([], False)
 
 
-async def test_all_tracks_have_results_of_their_own(serve: Serve) -> None:
+async def test_all_tracks_have_results_of_their_own(server: Running) -> None:
     """Each as if it had been chosen, with its number, the language that the file names, and its own warnings."""
-    server = await serve()
     tracks = [Track(samples=silence(3.0), language="eng"), Track(samples=TALK)]
     content = made_file("matroska", "pcm_s16le", 16_000, tracks)
     answer = await post(server.http, content, {"tracks": "all", "response_format": "verbose_json"})
@@ -176,9 +174,8 @@ async def test_all_tracks_have_results_of_their_own(serve: Serve) -> None:
     assert "x-tutti-warnings" not in answer.headers
 
 
-async def test_a_track_without_audio_spoils_no_other(serve: Serve) -> None:
+async def test_a_track_without_audio_spoils_no_other(server: Running) -> None:
     """It has a warning in place of its text. If there is no other, the file is refused."""
-    server = await serve()
     nothing = Track(samples=np.zeros(0, np.float32), language="eng")
     content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=TALK), nothing])
     answer = await post(server.http, content, {"tracks": "all"})
@@ -192,17 +189,15 @@ async def test_a_track_without_audio_spoils_no_other(serve: Serve) -> None:
     assert (await post(server.http, content, {"tracks": "all"})).status_code == 400
 
 
-async def test_a_file_of_very_many_tracks_is_refused(serve: Serve) -> None:
+async def test_a_file_of_very_many_tracks_is_refused(server: Running) -> None:
     """Each of them would take as long as a file."""
-    server = await serve()
     content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=silence(0.1))] * 17)
     refused = await post(server.http, content, {"tracks": "all"})
     assert "tracks: expected a file with at most 16 audio tracks, got 17" in refused.json()["error"]["message"]
 
 
-async def test_one_of_several_tracks_is_transcribed(serve: Serve) -> None:
+async def test_one_of_several_tracks_is_transcribed(server: Running) -> None:
     """The one that `track` names; else the default one, and a warning names the others."""
-    server = await serve()
     tracks = [Track(samples=silence(3.0), language="eng"), Track(samples=TALK, language="fre")]
     content = made_file("matroska", "pcm_s16le", 16_000, tracks)
     body = (await post(server.http, content)).json()
@@ -216,9 +211,8 @@ async def test_one_of_several_tracks_is_transcribed(serve: Serve) -> None:
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "track")
 
 
-async def test_audio_that_was_lost_is_named(serve: Serve) -> None:
+async def test_audio_that_was_lost_is_named(server: Running) -> None:
     """In the answer, in the last event of a stream, and in a header for formats without a place for it."""
-    server = await serve()
     response = await post(server.http, DAMAGED, {"response_format": "verbose_json"})
     body = response.json()
     assert "got damaged data from" in response.headers["x-tutti-warnings"]
@@ -263,9 +257,7 @@ async def test_a_long_answer_does_not_hold_up_others(serve: Serve, monkeypatch: 
     assert threads and threading.main_thread() not in threads
 
 
-async def test_silence_has_no_text(serve: Serve) -> None:
-    server = await serve()
-
+async def test_silence_has_no_text(server: Running) -> None:
     async def answer(**fields: str) -> httpx.Response:
         return await post(server.http, wav(silence(1.0)), fields)
 
@@ -320,8 +312,7 @@ async def test_a_waiting_stream_is_kept_alive(serve: Serve, monkeypatch: pytest.
         assert len([line async for line in lines if line.startswith("data: ")]) == 3
 
 
-async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve: Serve) -> None:
-    server = await serve()
+async def test_the_chunking_strategy_says_at_which_silence_to_cut(server: Running) -> None:
     talk = wav(np.concatenate((speech(range(8)), silence(0.4), speech(range(8)), silence(0.2))))
     await post(server.http, talk)
     assert len(server.transcriber.windows) == 1
@@ -359,10 +350,9 @@ RISING = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
     ],
 )
 async def test_fields_about_decoding_reach_the_engine(
-    serve: Serve, asked: dict[str, str], sampling: Sampling, beam_size: int
+    server: Running, asked: dict[str, str], sampling: Sampling, beam_size: int
 ) -> None:
     """So do the text before a window, where that is asked for, and hotwords."""
-    server = await serve()
     fields = asked | {"condition_on_previous_text": "true", "hotwords": "Okonkwo, New Orleans,"}
     response = await post(server.http, wav(TALK), fields)
     assert "x-tutti-ignored" not in response.headers
@@ -372,17 +362,15 @@ async def test_fields_about_decoding_reach_the_engine(
     assert [each.previous_text.strip() for each in asked_for] == ["", said([1, 2, 3, 4])]
 
 
-async def test_fields_without_effect_are_named(serve: Serve) -> None:
+async def test_fields_without_effect_are_named(server: Running) -> None:
     """A header names each field without effect, also one whose name begins or ends with a space."""
-    server = await serve()
     fields = {"vad_filter": "true", "languages[]": ["en", "xx"], "größe": "2", "zoom ": "3", " a": "4"}
     response = await post(server.http, wav(TALK), fields)
     assert response.headers["x-tutti-ignored"] == "a, gr??e, languages, vad_filter, zoom"
 
 
-async def test_bad_requests_are_explained(serve: Serve) -> None:
+async def test_bad_requests_are_explained(server: Running) -> None:
     """And the server goes on. The text before a window is shown to the model only where that is asked for."""
-    server = await serve()
     bad = [
         (b"", {"model": "whisper-1"}, None),
         (wav(TALK), {"file": "twice"}, None),
@@ -521,9 +509,8 @@ async def test_a_refused_client_reads_why(serve: Serve) -> None:
     assert (await post(server.http, wav(silence(1)), headers=headers)).status_code == 200
 
 
-async def test_what_is_no_form_is_refused(serve: Serve) -> None:
+async def test_what_is_no_form_is_refused(server: Running) -> None:
     """Forms that break off among them."""
-    server = await serve()
     broken = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nab'
     for content_type, body in [
         ("application/json", b"{}"),
@@ -542,9 +529,8 @@ async def test_what_is_no_form_is_refused(serve: Serve) -> None:
 NAMES = ("", '; filename=""', "; filename*=UTF-8''gr%C3%BC%C3%9Fe.wav", '; filename="grüße \\".wav"')
 
 
-async def test_multipart_in_every_shape(serve: Serve) -> None:
+async def test_multipart_in_every_shape(server: Running) -> None:
     """The file comes before or after the other fields, with or without a content length, whatever its name."""
-    server = await serve()
     for name, (is_first, is_chunked) in zip(NAMES, product((True, False), repeat=2), strict=True):
         body, content_type = multipart(wav(TALK), {"response_format": "text"}, is_first=is_first)
         body = body.replace(b'; filename="a"\r\nContent-Type: application/octet-stream', name.encode())
@@ -573,8 +559,7 @@ async def test_a_client_that_asks_first_need_not_send(serve: Serve) -> None:
         assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
 
 
-async def test_a_server_that_goes_down_says_so(serve: Serve) -> None:
-    server = await serve()
+async def test_a_server_that_goes_down_says_so(server: Running) -> None:
     server.service.admission.is_draining = True
     response = await post(server.http, wav(TALK))
     assert (response.status_code, response.json()["error"]["code"]) == (503, "draining")

@@ -66,9 +66,8 @@ async def transcribed(socket: ClientConnection) -> str:
 
 @supported(DIALECT, "?intent=transcription, ?model=, both or neither")
 @supported(DIALECT, "OpenAI-Beta: realtime=v1 (older shape)")
-async def test_every_way_to_say_what_is_wanted_is_understood(serve: Serve) -> None:
+async def test_every_way_to_say_what_is_wanted_is_understood(server: Running) -> None:
     """What of the URL has no effect is named."""
-    server = await serve()
     for query in ("", "?intent=transcription", "?model=gpt-realtime", "?intent=transcription&model=m"):
         async with opened(server, query, additional_headers={"OpenAI-Organization": "o"}) as socket:
             assert (await told(socket))["type"] == "session.created"
@@ -211,9 +210,8 @@ async def test_the_older_way_to_a_secret_works_too(serve: Serve) -> None:
     assert created["session"]["audio"]["input"]["format"] == {"type": "audio/pcma"}
 
 
-async def test_an_open_server_makes_secrets(serve: Serve) -> None:
+async def test_an_open_server_makes_secrets(server: Running) -> None:
     """So that a page made for OpenAI's works on a laptop, too."""
-    server = await serve()
     value = (await post(server, "client_secrets")).json()["value"]
     async with opened(server, additional_headers={"Authorization": f"Bearer {value}"}) as socket:
         assert await transcribed(socket) == said([1, 2, 3])
@@ -239,8 +237,7 @@ BAD_REQUESTS: list[tuple[Any, int, str | None]] = [
 """The body of a request for a secret, the status of the answer, and the field that it names."""
 
 
-async def test_bad_requests_for_secrets_are_explained(serve: Serve) -> None:
-    server = await serve()
+async def test_bad_requests_for_secrets_are_explained(server: Running) -> None:
     for body, status, param in BAD_REQUESTS:
         response = await post(server, "client_secrets", body)
         error = response.json()["error"]

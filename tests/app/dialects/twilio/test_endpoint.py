@@ -13,7 +13,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.app.conftest import Serve
+from tests.app.conftest import Running, Serve
 from tests.app.dialects.twilio.test_wire import begin
 from tests.fakes import FakeTranscriber, said, silence, slow_mulaw, speech
 from tutti_server.app.service.shared_state import SharedState
@@ -72,9 +72,8 @@ def texts(heard: list[dict[str, Any]], channel: int) -> list[str]:
     return [each["text"] for each in heard if each["type"] == "utterance" and each["channel"] == channel]
 
 
-async def test_a_subscriber_receives_both_sides_of_a_call(serve: Serve) -> None:
+async def test_a_subscriber_receives_both_sides_of_a_call(server: Running) -> None:
     """It receives the events of the native protocol, between the beginning and the end of the call."""
-    server = await serve()
     async with subscriber(server.address) as listener:
         async with call(server.address) as socket:
             await speak(socket, slowly([1, 2]), slowly([3, 4, 5]))
@@ -204,8 +203,7 @@ async def test_a_newer_stream_takes_a_call_over(serve: Serve) -> None:
     assert around == [("call_ended", "MZ1"), ("call_started", "MZ2"), ("call_ended", "MZ2")]
 
 
-async def test_subscribers_receive_the_errors_of_a_call(serve: Serve) -> None:
-    server = await serve()
+async def test_subscribers_receive_the_errors_of_a_call(server: Running) -> None:
     async with subscriber(server.address) as listener, call(server.address, mediaFormat={"encoding": "audio/opus"}):
         heard = await hear_all(listener)
     assert [each["type"] for each in heard] == ["call_started", "error", "call_ended"]
@@ -232,9 +230,8 @@ async def test_a_call_counts_as_a_session(serve: Serve) -> None:
         assert refused.value.response.status_code == 503
 
 
-async def test_a_draining_server_sends_waiting_subscribers_elsewhere(serve: Serve) -> None:
+async def test_a_draining_server_sends_waiting_subscribers_elsewhere(server: Running) -> None:
     """A subscriber whose call has not begun would wait in vain."""
-    server = await serve()
     async with subscriber(server.address) as listener, call(server.address, callSid="CA2") as other:
         await other.send(messages(slowly([1]))[0])
         server.server.stop()

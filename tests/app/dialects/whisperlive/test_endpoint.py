@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.app.conftest import Serve
+from tests.app.conftest import Running, Serve
 from tests.compat.conformance import supported
 from tests.fakes import pcm, said, silence, speech
 
@@ -39,8 +39,7 @@ async def completed(socket: ClientConnection) -> list[str]:
             return [segment["text"] for segment in segments]
 
 
-async def test_the_root_is_a_page_and_a_socket(serve: Serve) -> None:
-    server = await serve()
+async def test_the_root_is_a_page_and_a_socket(server: Running) -> None:
     async with client(server.address) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"
         await socket.send(TURN)
@@ -53,9 +52,8 @@ async def test_the_root_is_a_page_and_a_socket(serve: Serve) -> None:
         assert (await browser.get(f"{server.http}/")).headers["content-type"].startswith("text/html")
 
 
-async def test_a_client_that_falls_silent_gets_its_last_text(serve: Serve) -> None:
+async def test_a_client_that_falls_silent_gets_its_last_text(server: Running) -> None:
     """Its protocol has no message that ends an utterance, and no silence follows a file."""
-    server = await serve()
     async with client(server.address) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"
         await socket.send(pcm(speech([1, 2])))
@@ -98,9 +96,8 @@ async def test_a_client_waits_when_the_server_is_full(serve: Serve) -> None:
     assert server.metric("tutti_refused_total", reason="overloaded") == 3
 
 
-async def test_a_draining_server_sends_its_clients_elsewhere(serve: Serve) -> None:
+async def test_a_draining_server_sends_its_clients_elsewhere(server: Running) -> None:
     """They receive their text first, and no error, after which they would not reconnect."""
-    server = await serve()
     async with client(server.address) as socket:
         assert (await hear(socket))["message"] == "SERVER_READY"
         await socket.send(pcm(speech([1, 2])))
