@@ -29,6 +29,11 @@ from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
 
 
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
 @st.composite
 def talks(draw: st.DrawFn) -> tuple[list[int], Samples]:
     """Some turns of speech with pauses between them: the words, and the audio."""
@@ -206,9 +211,8 @@ def test_words_are_timed_on_the_sessions_timeline() -> None:
     assert {window.options.hotwords for window in bench.windows} == {("Kowalski",)}
 
 
-def test_flush_ends_the_utterance_even_while_speech_goes_on() -> None:
+def test_flush_ends_the_utterance_even_while_speech_goes_on(bench: Bench) -> None:
     """A flush is answered when the text of all audio before it is final."""
-    bench = Bench()
     bench.feed(speech([1, 2, 3, 4]), answer=False)
     bench.give(commands.Flush("turn"))
     assert not bench.of(events.Flushed)
@@ -239,9 +243,8 @@ def test_channels_may_be_mixed_into_one() -> None:
     assert {utterance.channel for utterance in bench.of(events.Utterance)} == {0}
 
 
-def test_every_utterance_has_an_endpoint_before_its_text_is_final() -> None:
+def test_every_utterance_has_an_endpoint_before_its_text_is_final(bench: Bench) -> None:
     """Silence, a flush, which the endpoint names, and the end of the session end an utterance."""
-    bench = Bench()
     bench.feed(np.concatenate((speech([1, 2]), silence(1.0), speech([3, 4]))), answer=False)
     bench.give(commands.Flush("turn"))
     bench.feed(speech([5, 6]), answer=False)
@@ -283,8 +286,7 @@ def test_discarding_forgets_only_the_open_utterance(mode: commands.EndpointingMo
     assert last.start_s == pytest.approx(ends[2])
 
 
-def test_discarding_forgets_speech_that_was_not_announced_yet() -> None:
-    bench = Bench()
+def test_discarding_forgets_speech_that_was_not_announced_yet(bench: Bench) -> None:
     bench.feed(np.concatenate((silence(1.0), speech([1])[: SAMPLE_RATE // 10])))
     bench.give(commands.Discard())
     bench.feed(np.concatenate((silence(0.1), speech([2, 3]), silence(1.0))))
@@ -330,9 +332,8 @@ def test_an_utterance_has_words_if_it_has_begun_with_them(rules: TextRuleOptions
     assert [bool(each.words) for each in bench.of(events.Segment)] == [words, not words]
 
 
-def test_time_goes_on_when_the_encoding_changes() -> None:
+def test_time_goes_on_when_the_encoding_changes(bench: Bench) -> None:
     """Time counts audio, not bytes."""
-    bench = Bench()
     bench.feed(speech([1, 2]))
     bench.give(replace(CHANGED, audio=AudioFormat("pcm_f32le", 48_000)))
     bench.give(commands.Audio(pcm(np.repeat(speech([3, 4], gap_samples=0), 3))))
@@ -422,9 +423,8 @@ def test_a_single_word_waits_for_what_may_follow(min_utterance_s: float, texts: 
     assert len(bench.of(events.SpeechStarted)) == len(texts)
 
 
-def test_flush_decodes_a_short_word_that_was_not_announced() -> None:
+def test_flush_decodes_a_short_word_that_was_not_announced(bench: Bench) -> None:
     """A word that is too short to be detected as speech is decoded if the client flushes."""
-    bench = Bench()
     bench.feed(np.concatenate((silence(0.2), word(5)[: SAMPLE_RATE // 10])))
     assert not bench.of(events.SpeechStarted)
     bench.give(commands.Flush("f"), answer=True)
@@ -432,9 +432,8 @@ def test_flush_decodes_a_short_word_that_was_not_announced() -> None:
     assert bench.text() == "p5"
 
 
-def test_flushes_are_bounded() -> None:
+def test_flushes_are_bounded(bench: Bench) -> None:
     """One flush more than may wait for an answer is refused, and the session goes on."""
-    bench = Bench()
     bench.feed(speech([1, 2, 3]), answer=False)
     for index in range(MAX_PENDING_FLUSHES + 1):
         bench.give(commands.Flush(index))
@@ -443,9 +442,8 @@ def test_flushes_are_bounded() -> None:
     assert len(bench.of(events.Flushed)) == MAX_PENDING_FLUSHES
 
 
-def test_every_window_carries_the_last_hypothesis_as_prefix_and_draft() -> None:
+def test_every_window_carries_the_last_hypothesis_as_prefix_and_draft(bench: Bench) -> None:
     """So does the final window. The engine then has little left to decode."""
-    bench = Bench()
     bench.feed(np.concatenate((speech([1, 2, 3, 4, 5, 6, 7, 8]), silence(0.8))))
     assert bench.windows[-1].priority is api.Priority.FINAL
     assert not bench.windows[0].options.draft
@@ -487,10 +485,9 @@ def test_every_window_carries_the_last_hypothesis_as_prefix_and_draft() -> None:
     ],
 )
 def test_the_hallucination_filter_drops_text_of_no_speech(
-    text: str, no_speech_prob: float, text_logprob: float, is_text: bool
+    bench: Bench, text: str, no_speech_prob: float, text_logprob: float, is_text: bool
 ) -> None:
     """Text is dropped if the model does not trust its words, and punctuation alone is no text."""
-    bench = Bench()
     bench.feed(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
     made_up = segment(text, 0.0, 2.0, logprob=-1.0, text_logprob=text_logprob, no_speech_prob=no_speech_prob)
     bench.waiting.rotate(1)
@@ -533,10 +530,9 @@ def test_text_denser_than_speech_and_repeated_text_are_dropped(
     ],
 )
 def test_words_are_shown_up_to_the_first_without_evidence(
-    logprobs: tuple[float, float], no_speech_prob: float, shown: str
+    bench: Bench, logprobs: tuple[float, float], no_speech_prob: float, shown: str
 ) -> None:
     """Whisper writes "Thank you." for the first breath; a probable first word is shown at once."""
-    bench = Bench()
     bench.feed(speech([1] * 3), answer=False)
     job, window = bench.waiting.pop()
     assert window.priority is api.Priority.INTERIM
@@ -546,9 +542,8 @@ def test_words_are_shown_up_to_the_first_without_evidence(
     assert [interim.tail for interim in bench.of(events.Interim)] == ([shown.strip()] if shown else [])
 
 
-def test_text_that_became_stable_keeps_the_confidence_of_its_interims() -> None:
+def test_text_that_became_stable_keeps_the_confidence_of_its_interims(bench: Bench) -> None:
     """The engine chooses only what follows it: here an uncertain timestamp, and "yes." in the final text."""
-    bench = Bench()
     words = {" In": -0.05, " fact": -0.1, " yes": -0.2}
     pieces = tuple(api.Piece((n,), word, logprob=logprob) for n, (word, logprob) in enumerate(words.items(), start=1))
     for _ in range(2):
@@ -563,18 +558,16 @@ def test_text_that_became_stable_keeps_the_confidence_of_its_interims() -> None:
     assert final.confidence == pytest.approx(math.exp(-(3 * 0.05 + 5 * 0.1 + 5 * 0.4) / 13), abs=0.001)
 
 
-def test_a_client_is_notified_when_final_text_is_late() -> None:
+def test_a_client_is_notified_when_final_text_is_late(bench: Bench) -> None:
     """Lag is reported while finals wait, at most once per second of audio."""
-    bench = Bench()
     bench.feed(np.concatenate((speech([1, 2, 3]), silence(6.0))), answer=False)
     lags = bench.of(events.Lag)
     assert 3 <= len(lags) <= 5
     assert all(lag.behind_s >= 2.0 for lag in lags)
 
 
-def test_a_client_is_notified_when_interims_do_not_come() -> None:
+def test_a_client_is_notified_when_interims_do_not_come(bench: Bench) -> None:
     """The lag counts from the first speech without text, however often a waiting interim is replaced."""
-    bench = Bench()
     bench.feed(np.concatenate((silence(1.0), speech([1] * 20))), answer=False)
     assert len(bench.windows) > 10 and len(bench.waiting) == 1
     lags = [lag.behind_s for lag in bench.of(events.Lag)]
@@ -654,8 +647,7 @@ def test_a_start_that_cannot_be_is_refused(start: commands.Start, message: str) 
     assert bench.closes[0].code == 1008
 
 
-def test_audio_after_stop_is_refused() -> None:
-    bench = Bench()
+def test_audio_after_stop_is_refused(bench: Bench) -> None:
     bench.feed(speech([1, 2, 3]), answer=False)
     bench.give(commands.Stop())
     bench.give(commands.Audio(pcm(word(1))))
@@ -677,9 +669,8 @@ def test_a_language_may_have_any_spelling(language: str, understood: str | None)
         assert bench.windows[0].options.language == understood
 
 
-def test_bytes_that_make_no_sample_are_reported_at_stop() -> None:
+def test_bytes_that_make_no_sample_are_reported_at_stop(bench: Bench) -> None:
     """Audio may be cut inside a sample, but it must not end there."""
-    bench = Bench()
     bench.give(commands.Audio(pcm(speech([1, 2, 3])) + b"\0\0\0"))
     bench.stop()
     assert [e.code for e in bench.of(events.Failure)] == ["incomplete_sample"]
@@ -757,9 +748,8 @@ def test_the_audio_so_far_is_made_final_before_the_server_ends_a_session(resumes
 
 
 @pytest.mark.parametrize("is_open", [True, False])
-def test_stable_text_becomes_final_when_the_engine_fails(is_open: bool) -> None:
+def test_stable_text_becomes_final_when_the_engine_fails(bench: Bench, is_open: bool) -> None:
     """It was promised, so it is part of the utterance. Its audio is not acknowledged."""
-    bench = Bench()
     bench.feed(speech([1, 2, 3, 4, 5, 6, 7, 8]))
     stable = bench.of(events.Interim)[-1].stable
     bench.feed(speech([9, 10]) if is_open else silence(0.6), answer=False)
@@ -771,8 +761,7 @@ def test_stable_text_becomes_final_when_the_engine_fails(is_open: bool) -> None:
     assert utterance.final_until_s == 0.0
 
 
-def test_stable_text_is_sent_once_when_the_engine_fails_after_a_part_of_it() -> None:
-    bench = Bench()
+def test_stable_text_is_sent_once_when_the_engine_fails_after_a_part_of_it(bench: Bench) -> None:
     bench.feed(np.concatenate((speech([1, 2, 3, 4]), silence(0.2), speech([5, 6, 7, 8, 9, 10]))))
     stable = bench.of(events.Interim)[-1].stable
     bench.feed(silence(0.6), answer=False)
@@ -784,9 +773,8 @@ def test_stable_text_is_sent_once_when_the_engine_fails_after_a_part_of_it() -> 
     assert bench.text() == stable
 
 
-def test_an_overloaded_engine_that_refuses_a_replaced_interim_does_not_end_the_session() -> None:
+def test_an_overloaded_engine_that_refuses_a_replaced_interim_does_not_end_the_session(bench: Bench) -> None:
     """The engine may refuse an interim that a newer one has replaced meanwhile."""
-    bench = Bench()
     effects = bench.session.receive(commands.Audio(pcm(speech([1] * 20))))
     older, newer = (effect.request_id for effect in effects if isinstance(effect, Submit))
     assert bench.session.engine_error(older, EngineOverloaded(5, 5)) == []

@@ -27,6 +27,11 @@ def flux(options: FluxOptions = RAW) -> Flux:
     return Flux(options, ID)
 
 
+@pytest.fixture
+def dialect() -> Flux:
+    return flux()
+
+
 def written(dialect: Flux, *told: events.Event) -> list[dict[str, Any]]:
     messages = [json.loads(text) for event in told for text in dialect.write(event)]
     assert [problem for message in messages for problem in flux_problems(message)] == []
@@ -68,9 +73,8 @@ def final(text: str, number: int = 0, is_complete: bool = True) -> Iterator[even
     yield utterance(text, 0.5, 1.2, 2.0, utterance=number, is_complete=is_complete)
 
 
-def test_nothing_is_sent_between_an_eager_end_and_what_follows() -> None:
+def test_nothing_is_sent_between_an_eager_end_and_what_follows(dialect: Flux) -> None:
     """Agents take another message for a sign that the turn goes on."""
-    dialect = flux()
     written(dialect, began(), interim("Yes"), eager("Yes."))
     assert infos(dialect, interim("Yes", " but")) == []
     assert due(dialect, 9.0) == []
@@ -78,9 +82,8 @@ def test_nothing_is_sent_between_an_eager_end_and_what_follows() -> None:
 
 
 @pytest.mark.parametrize("text", ["Yes", ""])
-def test_an_end_with_another_text_than_the_eager_one_is_announced(text: str) -> None:
+def test_an_end_with_another_text_than_the_eager_one_is_announced(dialect: Flux, text: str) -> None:
     """The session promises the same text. A client that ends the turn itself may get another one."""
-    dialect = flux()
     written(dialect, began(), interim("Yes"), eager("Yes."))
     assert infos(dialect, endpoint(flush=1), *final(text)) == [("TurnResumed", 0, text), ("EndOfTurn", 0, text)]
 
@@ -118,8 +121,7 @@ def test_a_turn_is_announced_at_its_end_unless_it_has_no_words(
     assert infos(flux(), began(), *map(interim, interims), endpoint(), *final(text)) == expected
 
 
-def test_a_turn_is_announced_when_the_one_before_it_has_ended() -> None:
-    dialect = flux()
+def test_a_turn_is_announced_when_the_one_before_it_has_ended(dialect: Flux) -> None:
     written(dialect, began(0), interim("One"), endpoint(0), began(1), interim("Two", utterance=1))
     assert infos(dialect, eager("Two.", utterance=1), *final("One.")) == [
         ("EndOfTurn", 0, "One."),
@@ -128,8 +130,7 @@ def test_a_turn_is_announced_when_the_one_before_it_has_ended() -> None:
     ]
 
 
-def test_a_long_turn_has_the_text_of_all_its_windows() -> None:
-    dialect = flux()
+def test_a_long_turn_has_the_text_of_all_its_windows(dialect: Flux) -> None:
     written(dialect, began(), interim("One"), spoken_segment("One.", goes_on=True))
     assert infos(dialect, interim(" Two")) == [("Update", 0, "One. Two")]
     (told,) = written(dialect, eager("One. Two three."))
@@ -150,14 +151,12 @@ def test_a_long_turn_has_the_text_of_all_its_windows() -> None:
         (endpoint(flush=1, confidence=0.9), "manual"),
     ],
 )
-def test_the_end_names_its_cause(end: events.Endpoint, trigger: str) -> None:
-    dialect = flux()
+def test_the_end_names_its_cause(dialect: Flux, end: events.Endpoint, trigger: str) -> None:
     written(dialect, began(), interim("Yes"))
     assert [each["trigger"] for each in written(dialect, end, *final("Yes."))] == [trigger]
 
 
-def test_a_turn_that_an_error_cuts_off_has_no_end() -> None:
-    dialect = flux()
+def test_a_turn_that_an_error_cuts_off_has_no_end(dialect: Flux) -> None:
     written(dialect, began(), interim("Yes"))
     told = written(dialect, endpoint(), *final("Ye", is_complete=False), events.Failure("engine_failed", "why", True))
     assert told == [{"type": "Error", "sequence_id": 1, "code": "INTERNAL_SERVER_ERROR", "description": "why"}]
@@ -168,9 +167,8 @@ def due(dialect: Flux, until_s: float) -> list[str]:
     return [json.loads(text)["event"] for reply in dialect.audio_received(until_s) for text in reply.make()]
 
 
-def test_a_turn_is_updated_every_quarter_of_a_second() -> None:
+def test_a_turn_is_updated_every_quarter_of_a_second(dialect: Flux) -> None:
     """Also without news, but not outside of turns."""
-    dialect = flux()
     assert due(dialect, 0.5) == []
     written(dialect, began(), interim("Yes"))
     assert [due(dialect, at_s) for at_s in (0.6, 0.76, 0.9, 1.02)] == [[], ["Update"], [], ["Update"]]
@@ -188,8 +186,7 @@ def test_a_threshold_of_hundreds_of_digits_is_refused() -> None:
     assert failure["type"] == "ConfigureFailure"
 
 
-def test_as_many_turns_may_be_ended_as_flushes_may_wait() -> None:
-    dialect = flux()
+def test_as_many_turns_may_be_ended_as_flushes_may_wait(dialect: Flux) -> None:
     for _ in range(MAX_PENDING_FLUSHES):
         (flush,) = dialect.read('{"type":"ForceEndTurn"}')
         assert isinstance(flush, commands.Flush)

@@ -39,6 +39,11 @@ def open_talk(
     return Talk(dialect, model, answers=answers)
 
 
+@pytest.fixture
+def talk() -> Talk:
+    return open_talk()
+
+
 def test_an_alias_of_the_model_needs_no_warning() -> None:
     """What clients of such a model expect holds for it, too."""
     model = replace(MODEL, aliases=("gpt-4o-transcribe-diarize",))
@@ -122,18 +127,16 @@ def check_stream(talk: Talk) -> None:
 
 
 @pytest.mark.parametrize("name", ["format", "transcription", "turn_detection", "noise_reduction"])
-def test_an_empty_text_is_no_object(name: str) -> None:
+def test_an_empty_text_is_no_object(talk: Talk, name: str) -> None:
     """It changes nothing, as if it were not given."""
-    talk = open_talk()
     talk.say(update(turn_detection=None))
     (before,), (after,) = talk.say(update()), talk.say(update(**{name: ""}))
     assert after["type"] == "session.updated"
     assert after["session"]["audio"] == before["session"]["audio"]
 
 
-def test_an_empty_text_is_no_name_no_list_and_no_format() -> None:
+def test_an_empty_text_is_no_name_no_list_and_no_format(talk: Talk) -> None:
     """Those in force stay."""
-    talk = open_talk()
     transcription = {"model": "gpt-live-transcribe", "languages": ["en", "de"], "keywords": ["tutti"]}
     session = {"input_audio_format": "g711_alaw", "input_audio_transcription": transcription, "include": [WORDS]}
     (before,) = talk.say({"type": "transcription_session.update", "session": session})
@@ -142,9 +145,8 @@ def test_an_empty_text_is_no_name_no_list_and_no_format() -> None:
     assert after["session"] == before["session"] and after["session"]["include"] == [WORDS]
 
 
-def test_an_empty_commit_is_an_error_that_changes_nothing() -> None:
+def test_an_empty_commit_is_an_error_that_changes_nothing(talk: Talk) -> None:
     """As in OpenAI's API, with the client's id of the event that was wrong."""
-    talk = open_talk()
     talk.say(update(turn_detection=None))
     hear(talk, speech([1])[:1440])
     (error,) = talk.say(COMMIT | {"event_id": "e1"})
@@ -155,9 +157,8 @@ def test_an_empty_commit_is_an_error_that_changes_nothing() -> None:
     assert len(completed(talk)) == 1
 
 
-def test_the_least_audio_may_come_in_any_pieces() -> None:
+def test_the_least_audio_may_come_in_any_pieces(talk: Talk) -> None:
     """Ten times 0.01 s is a little less than 0.1 s in floats."""
-    talk = open_talk()
     talk.say(update(turn_detection=None))
     for _ in range(10):
         talk.say(append(silence(0.01)))
@@ -181,9 +182,8 @@ def test_clearing_leaves_what_was_committed() -> None:
 
 
 @pytest.mark.parametrize(("end", "turns"), [(COMMIT, [[1, 2], [3, 4]]), (CLEAR, [[3, 4]])])
-def test_half_a_sample_ends_with_its_turn(end: dict[str, Any], turns: list[list[int]]) -> None:
+def test_half_a_sample_ends_with_its_turn(talk: Talk, end: dict[str, Any], turns: list[list[int]]) -> None:
     """The audio after a commit or a clear begins with a whole sample."""
-    talk = open_talk()
     talk.say(update(turn_detection=None))
     talk.say(append_bytes(pcm16(speech([1, 2])) + b"\x01"))
     talk.say(end)
@@ -192,9 +192,8 @@ def test_half_a_sample_ends_with_its_turn(end: dict[str, Any], turns: list[list[
     assert completed(talk) == [said(numbers) for numbers in turns]
 
 
-def test_half_a_sample_ends_with_its_format() -> None:
+def test_half_a_sample_ends_with_its_format(talk: Talk) -> None:
     """A commit after the change adds nothing to the audio."""
-    talk = open_talk()
     talk.say(update(format={"type": "audio/pcm", "rate": 24000}, turn_detection=None))
     talk.say(append_bytes(b"\x01"))
     talk.say(update())
@@ -204,9 +203,8 @@ def test_half_a_sample_ends_with_its_format() -> None:
     assert completed(talk) == [said([1, 2]), said([3, 4])]
 
 
-def test_a_commit_may_divide_a_sample_where_the_server_ends_turns() -> None:
+def test_a_commit_may_divide_a_sample_where_the_server_ends_turns(talk: Talk) -> None:
     """The client streams without a pause, and its messages may be cut anywhere."""
-    talk = open_talk()
     talk.say(update())
     data = pcm16(np.concatenate((silence(0.5), TURN)))
     talk.say(append_bytes(data[:8001]))
@@ -242,9 +240,8 @@ def test_items_that_cannot_be_read_fail() -> None:
     assert talk.closes[0].code == 1011
 
 
-def test_draining_completes_open_items() -> None:
+def test_draining_completes_open_items(talk: Talk) -> None:
     """Only the close code shows that the client should reconnect."""
-    talk = open_talk()
     talk.say(update(turn_detection=None))
     hear(talk, speech([1, 2]))
     talk.perform(talk.session.drain())
@@ -253,8 +250,7 @@ def test_draining_completes_open_items() -> None:
     assert not talk.of("error") and talk.closes == [Close(CLOSE_DRAINING, "draining")]
 
 
-def test_faults_of_the_client_are_errors() -> None:
-    talk = open_talk()
+def test_faults_of_the_client_are_errors(talk: Talk) -> None:
     talk.perform(talk.session.end(LimitExceeded("too_big", "expected less", CLOSE_POLICY)))
     (error,) = talk.of("error")
     assert error["error"]["code"] == "too_big" and talk.closes
@@ -264,8 +260,7 @@ def test_faults_of_the_client_are_errors() -> None:
 
 
 @supported(DIALECT, "session.update (GA)")
-def test_absent_keys_keep_their_value_and_null_takes_it_back() -> None:
-    talk = open_talk()
+def test_absent_keys_keep_their_value_and_null_takes_it_back(talk: Talk) -> None:
     talk.say(update(transcription={"language": "de", "prompt": "One.", "keywords": ["Kowalski"]}))
     (updated,) = talk.say({"type": "session.update", "session": {"type": "transcription"}})
     assert updated["type"] == "session.updated"
@@ -311,8 +306,7 @@ def test_flat_keys_in_session_update_are_the_older_shape_too() -> None:
         pytest.param({"type": "audio/pcma"}, AudioFormat("alaw", 8000), marks=supported(DIALECT, "format: audio/pcma")),
     ],
 )
-def test_audio_has_the_format_asked_for(wanted: dict[str, Any], expected: AudioFormat) -> None:
-    talk = open_talk()
+def test_audio_has_the_format_asked_for(talk: Talk, wanted: dict[str, Any], expected: AudioFormat) -> None:
     (updated,) = talk.say(update(format=wanted))
     assert source_of(updated)["format"] | wanted == source_of(updated)["format"]
     talk.say({"type": "input_audio_buffer.append", "audio": ""})
@@ -322,8 +316,7 @@ def test_audio_has_the_format_asked_for(wanted: dict[str, Any], expected: AudioF
 
 @supported(DIALECT, "transcription.language")
 @supported(DIALECT, "transcription.prompt")
-def test_hints_reach_the_model() -> None:
-    talk = open_talk()
+def test_hints_reach_the_model(talk: Talk) -> None:
     hints = {"language": "de-CH", "prompt": "One.", "keywords": [" Kowalski"]}
     (updated,) = talk.say(update(transcription=hints))
     assert "warnings" not in updated
@@ -335,9 +328,8 @@ def test_hints_reach_the_model() -> None:
 
 
 @approximated(DIALECT, "transcription.keywords", how="the first 64 of at most 47 bytes; a warning says how many")
-def test_hints_beyond_the_limit_fail_no_session() -> None:
+def test_hints_beyond_the_limit_fail_no_session(talk: Talk) -> None:
     """LiveKit sends all key terms that it has detected in a call, and gives up after an error."""
-    talk = open_talk()
     (updated,) = talk.say(update(transcription={"keywords": ["x" * 48, *(f"word{at}" for at in range(65))]}))
     assert source_of(updated)["transcription"]["keywords"] == [f"word{at}" for at in range(64)]
     (warning,) = updated["warnings"]
@@ -346,8 +338,7 @@ def test_hints_beyond_the_limit_fail_no_session() -> None:
 
 
 @supported(DIALECT, "transcription.languages")
-def test_the_language_is_one_of_those_that_are_expected() -> None:
-    talk = open_talk()
+def test_the_language_is_one_of_those_that_are_expected(talk: Talk) -> None:
     (updated,) = talk.say(update(transcription={"languages": ["de"]}))
     assert source_of(updated)["transcription"]["language"] == "de"
     (updated,) = talk.say(update(transcription={"languages": ["de-CH", "en"]}))
@@ -411,8 +402,7 @@ def test_clients_of_models_without_turn_detection_end_turns_themselves(name: str
     how="100 to 5000; another value becomes the nearest of these, with a warning",
 )
 @pytest.mark.parametrize(("wanted", "is_warned"), [(350, False), (20, True), (60_000, True)])
-def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
-    talk = open_talk()
+def test_silence_ends_turns_when_asked(talk: Talk, wanted: int, is_warned: bool) -> None:
     (updated,) = talk.say(update(turn_detection={"type": "server_vad", "silence_duration_ms": wanted}))
     silence_ms = source_of(updated)["turn_detection"]["silence_duration_ms"]
     assert silence_ms == min(max(wanted, 100), 5000)
@@ -427,8 +417,7 @@ def test_silence_ends_turns_when_asked(wanted: int, is_warned: bool) -> None:
 
 @approximated(DIALECT, "server_vad.prefix_padding_ms", how="0 to 1000; a higher value becomes 1000, with a warning")
 @pytest.mark.parametrize(("wanted", "padding_ms"), [(600, 600), (0, 0), (5000, 1000)])
-def test_padding_before_speech_is_decoded_if_asked_for(wanted: int, padding_ms: int) -> None:
-    talk = open_talk()
+def test_padding_before_speech_is_decoded_if_asked_for(talk: Talk, wanted: int, padding_ms: int) -> None:
     (updated,) = talk.say(update(turn_detection={"type": "server_vad", "prefix_padding_ms": wanted}))
     assert source_of(updated)["turn_detection"]["prefix_padding_ms"] == padding_ms
     assert bool(warned(updated)) == (padding_ms != wanted)
@@ -438,9 +427,8 @@ def test_padding_before_speech_is_decoded_if_asked_for(wanted: int, padding_ms: 
 
 
 @approximated(DIALECT, "server_vad.threshold", how="has four steps with the detector `webrtc`")
-def test_the_threshold_of_the_detector_is_the_clients() -> None:
+def test_the_threshold_of_the_detector_is_the_clients(talk: Talk) -> None:
     """It stays until the client names another one."""
-    talk = open_talk()
     for wanted, expected in (({"threshold": 0.7}, 0.7), ({"silence_duration_ms": 300}, 0.7), ({"threshold": 0}, 0.0)):
         (updated,) = talk.say(update(turn_detection={"type": "server_vad", **wanted}))
         assert source_of(updated)["turn_detection"]["threshold"] == expected
@@ -454,9 +442,8 @@ def test_the_threshold_of_the_detector_is_the_clients() -> None:
 @pytest.mark.parametrize(
     ("eagerness", "max_silence_ms"), [(None, 4000), ("auto", 4000), ("low", 8000), ("medium", 4000), ("high", 2000)]
 )
-def test_semantic_turns_depend_on_what_was_spoken(eagerness: str | None, max_silence_ms: int) -> None:
+def test_semantic_turns_depend_on_what_was_spoken(talk: Talk, eagerness: str | None, max_silence_ms: int) -> None:
     """Up to the longest silence that OpenAI documents for each eagerness."""
-    talk = open_talk()
     (updated,) = talk.say(update(turn_detection={"type": "semantic_vad", "eagerness": eagerness}))
     assert source_of(updated)["turn_detection"] == {"type": "semantic_vad", "eagerness": eagerness or "auto"}
     assert warned(updated) == []
@@ -466,9 +453,8 @@ def test_semantic_turns_depend_on_what_was_spoken(eagerness: str | None, max_sil
     assert (start.endpointing.mode, start.endpointing.max_silence_ms) == ("adaptive", max_silence_ms)
 
 
-def test_the_kind_of_turns_can_change() -> None:
+def test_the_kind_of_turns_can_change(talk: Talk) -> None:
     """The options of the one do not become those of the other."""
-    talk = open_talk()
     server_vad = {"type": "server_vad", "prefix_padding_ms": 300, "silence_duration_ms": 500}
     for wanted, expected in (
         ({"type": "semantic_vad", "eagerness": "low"}, {"type": "semantic_vad", "eagerness": "low"}),
@@ -504,9 +490,8 @@ def without_effect(option: str, how: str, **wanted: Any) -> Any:
         pytest.param({"surprise": 1}, id="unknown"),
     ],
 )
-def test_what_has_no_effect_is_named(wanted: dict[str, Any]) -> None:
+def test_what_has_no_effect_is_named(talk: Talk, wanted: dict[str, Any]) -> None:
     """In an extra field of the answer, not in an error: many clients would give up."""
-    talk = open_talk()
     before = source_of(talk.said[0])
     (updated,) = talk.say(update(**wanted))
     assert updated["type"] == "session.updated"
@@ -514,9 +499,8 @@ def test_what_has_no_effect_is_named(wanted: dict[str, Any]) -> None:
     assert source_of(updated) | {"format": None} == before | {"format": None}
 
 
-def test_defaults_are_no_cause_for_warnings() -> None:
+def test_defaults_are_no_cause_for_warnings(talk: Talk) -> None:
     """As LiveKit and Pipecat say them."""
-    talk = open_talk()
     detection = {
         "type": "server_vad",
         "threshold": 0.5,
@@ -580,9 +564,8 @@ def test_defaults_are_no_cause_for_warnings() -> None:
         (COMMIT | {"event_id": 5}, "invalid_value", "event_id"),
     ],
 )
-def test_bad_messages_are_errors_that_change_nothing(message: Any, code: str, param: str | None) -> None:
+def test_bad_messages_are_errors_that_change_nothing(talk: Talk, message: Any, code: str, param: str | None) -> None:
     """A bad update changes nothing, and the session continues."""
-    talk = open_talk()
     talk.say(update())
     if isinstance(message, dict) and "event_id" not in message:
         message = message | {"event_id": "e1"}
@@ -598,9 +581,8 @@ def test_bad_messages_are_errors_that_change_nothing(message: Any, code: str, pa
 # Changes while audio comes.
 
 
-def test_the_same_settings_once_more_change_nothing() -> None:
+def test_the_same_settings_once_more_change_nothing(talk: Talk) -> None:
     """LiveKit repeats its settings whenever it uses a socket again, also in the middle of a turn."""
-    talk = open_talk()
     talk.say(update())
     hear(talk, TURN[:8000])
     talk.say(update())

@@ -73,6 +73,11 @@ class SpeakerBench(Bench):
             self.find()
 
 
+@pytest.fixture
+def session() -> SpeakerBench:
+    return SpeakerBench()
+
+
 def painted(found: Iterable[events.Speakers]) -> list[tuple[float, int]]:
     """The speaker at each tenth of a second, as a client that follows the events knows it."""
     known: dict[int, int] = {}
@@ -82,8 +87,7 @@ def painted(found: Iterable[events.Speakers]) -> list[tuple[float, int]]:
     return [(tenth / 10, speaker) for tenth, speaker in sorted(known.items())]
 
 
-def test_text_and_words_get_the_speakers_that_are_known_and_events_say_who_speaks_when() -> None:
-    session = SpeakerBench()
+def test_text_and_words_get_the_speakers_that_are_known_and_events_say_who_speaks_when(session: SpeakerBench) -> None:
     session.speak(silence(0.3), speech(LOW), silence(0.9), speech(HIGH), silence(0.9))
     assert [(each.speaker, {word.speaker for word in each.words}) for each in session.of(events.Segment)] == [
         (0, {0}),
@@ -98,8 +102,7 @@ def test_text_and_words_get_the_speakers_that_are_known_and_events_say_who_speak
         assert times == sorted(times) and all(span.from_s < span.until_s for span in event.spans)
 
 
-def test_text_never_waits_and_late_labels_come_as_events() -> None:
-    session = SpeakerBench()
+def test_text_never_waits_and_late_labels_come_as_events(session: SpeakerBench) -> None:
     session.feed(np.concatenate((silence(0.3), speech(LOW), silence(0.9))))
     (segment,) = session.of(events.Segment)
     assert segment.speaker is None and not session.of(events.Speakers)
@@ -107,8 +110,7 @@ def test_text_never_waits_and_late_labels_come_as_events() -> None:
     assert {span.speaker for event in session.of(events.Speakers) for span in event.spans} == {0}
 
 
-def test_a_later_answer_may_revise_an_earlier_one() -> None:
-    session = SpeakerBench()
+def test_a_later_answer_may_revise_an_earlier_one(session: SpeakerBench) -> None:
     session.speak(silence(0.3), speech(LOW))
     before = session.of(events.Speakers)
     session.feed(np.concatenate((speech(LOW), silence(0.9))))
@@ -117,8 +119,7 @@ def test_a_later_answer_may_revise_an_earlier_one() -> None:
     assert last.spans[0].speaker == 2 and last.spans[0].from_s == before[0].spans[0].from_s
 
 
-def test_stopped_waits_for_the_last_labels() -> None:
-    session = SpeakerBench()
+def test_stopped_waits_for_the_last_labels(session: SpeakerBench) -> None:
     session.feed(np.concatenate((silence(0.3), speech(LOW[:4]))))
     session.stop()
     assert session.of(events.Utterance) and not session.of(events.Stopped)
@@ -126,9 +127,8 @@ def test_stopped_waits_for_the_last_labels() -> None:
     assert [type(each) for each in session.events[-2:]] == [events.Speakers, events.Stopped]
 
 
-def test_stopped_waits_for_a_limited_time_only() -> None:
+def test_stopped_waits_for_a_limited_time_only(session: SpeakerBench) -> None:
     """After the time limit every request that waits is given up at once, and the client gets a warning."""
-    session = SpeakerBench()
     session.feed(speech([*LOW, *HIGH] * 4))
     session.stop()
     assert session.limits == [LimitSpeakers(LAST_WAIT_S)] and not session.of(events.Stopped)
@@ -158,8 +158,7 @@ def test_a_network_that_is_too_slow_costs_labels_and_the_client_is_told_once() -
     assert session.text() == text and session.of(events.Speakers)
 
 
-def test_without_an_answer_the_session_goes_on() -> None:
-    session = SpeakerBench()
+def test_without_an_answer_the_session_goes_on(session: SpeakerBench) -> None:
     session.feed(np.concatenate((silence(0.3), speech(LOW), silence(0.9))))
     session.asked.clear()
     session.perform(speakers_found(session.session, None))
@@ -168,8 +167,7 @@ def test_without_an_answer_the_session_goes_on() -> None:
     assert session.of(events.Segment)[-1].speaker == 1
 
 
-def test_a_network_that_fails_is_reported_once_until_it_answers() -> None:
-    session = SpeakerBench()
+def test_a_network_that_fails_is_reported_once_until_it_answers(session: SpeakerBench) -> None:
     for n_notices in (1, 2):
         for _ in range(60):
             session.feed(speech(LOW[:1]))

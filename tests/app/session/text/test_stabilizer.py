@@ -23,9 +23,13 @@ def pieces(text: str) -> tuple[Piece, ...]:
     return tuple(made)
 
 
-def test_text_is_stable_when_two_hypotheses_agree() -> None:
+@pytest.fixture
+def stabilizer() -> Stabilizer:
+    return Stabilizer(Agreement())
+
+
+def test_text_is_stable_when_two_hypotheses_agree(stabilizer: Stabilizer) -> None:
     """The last word is kept back, as the audio may have cut it off."""
-    stabilizer = Stabilizer(Agreement())
     stabilizer.update(pieces("<0.0> it is easy to"), 100, 30.0)
     assert (stabilizer.stable, stabilizer.tail) == ("", " it is easy to")
     stabilizer.update(pieces("<0.0> it is easy to tell"), 200, 30.0)
@@ -33,17 +37,15 @@ def test_text_is_stable_when_two_hypotheses_agree() -> None:
     assert stabilizer.stable_until == 100
 
 
-def test_timestamps_may_differ_and_are_those_of_the_newer_hypothesis() -> None:
-    stabilizer = Stabilizer(Agreement())
+def test_timestamps_may_differ_and_are_those_of_the_newer_hypothesis(stabilizer: Stabilizer) -> None:
     stabilizer.update(pieces("<0.2> hello there. <1.0> <1.2> how are"), 100, 30.0)
     stabilizer.update(pieces("<0.1> hello there. <0.9> <1.1> how are you all"), 200, 30.0)
     expected = pieces("<0.1> hello there. <0.9> <1.1> how are")
     assert stabilizer.tokens == tuple(token for piece in expected for token in piece.tokens)
 
 
-def test_a_word_that_continues_after_the_prefix_is_cut_there() -> None:
+def test_a_word_that_continues_after_the_prefix_is_cut_there(stabilizer: Stabilizer) -> None:
     """Punctuation that joins a stable word later is new text, not a change of the old; nor of the words after it."""
-    stabilizer = Stabilizer(Agreement())
     stabilizer.update(pieces("hello how are"), 100, 30.0)
     stabilizer.update(pieces("hello how are you all"), 200, 30.0)
     assert stabilizer.stable == " hello how are"
@@ -51,9 +53,8 @@ def test_a_word_that_continues_after_the_prefix_is_cut_there() -> None:
     assert (stabilizer.stable, stabilizer.tail) == (" hello how are, you", " all")
 
 
-def test_text_after_a_time_beyond_the_end_of_the_audio_is_ignored() -> None:
+def test_text_after_a_time_beyond_the_end_of_the_audio_is_ignored(stabilizer: Stabilizer) -> None:
     """A made-up timestamp must not become stable, because no later timestamp could follow it."""
-    stabilizer = Stabilizer(Agreement())
     for end in (100, 200):
         stabilizer.update(pieces("<0.0> hello <7.2> <7.4> hello alice, I have"), end, 1.5)
     assert (stabilizer.stable, stabilizer.tail) == ("", " hello")
@@ -98,9 +99,8 @@ def with_marks(text: str, marks_logprob: float) -> tuple[Piece, ...]:
     return tuple(replace(piece, marks_logprob=marks_logprob if piece.n_marks else None) for piece in made)
 
 
-def test_a_word_is_as_sure_as_without_its_punctuation() -> None:
+def test_a_word_is_as_sure_as_without_its_punctuation(stabilizer: Stabilizer) -> None:
     """Whether a sentence ends is known later than its words, and so are its capitals."""
-    stabilizer = Stabilizer(Agreement())
     stabilizer.update(with_marks("hello, alice. I have", -2.0), 100, 30.0)
     assert stabilizer.tail == " hello, alice. I have"
     stabilizer.update(with_marks("hello alice, i have a", -2.0), 200, 30.0)
@@ -116,10 +116,9 @@ def test_a_word_is_as_sure_as_without_its_punctuation() -> None:
     ],
 )
 def test_the_last_punctuation_is_stable_where_it_is_sure_and_seen_twice(
-    before: str, now: str, marks_logprob: float, stable: str
+    stabilizer: Stabilizer, before: str, now: str, marks_logprob: float, stable: str
 ) -> None:
     """Else the next hypothesis is free to choose it, and its draft begins with it."""
-    stabilizer = Stabilizer(Agreement())
     stabilizer.update(with_marks(before, marks_logprob), 100, 30.0)
     stabilizer.update(with_marks(now, marks_logprob), 200, 30.0)
     assert stabilizer.stable == stable
@@ -127,9 +126,8 @@ def test_the_last_punctuation_is_stable_where_it_is_sure_and_seen_twice(
     assert stabilizer.tokens + stabilizer.draft == tuple(t for piece in pieces(now) for t in piece.tokens)
 
 
-def test_punctuation_after_stable_text_is_no_word() -> None:
+def test_punctuation_after_stable_text_is_no_word(stabilizer: Stabilizer) -> None:
     """It comes with the word after it, and is not weighed by itself."""
-    stabilizer = Stabilizer(Agreement())
     for end in (100, 200):
         stabilizer.update(with_marks("hello alice. it", -2.0), end, 30.0)
     shown = []
@@ -213,9 +211,8 @@ def test_what_is_shown_after_each_hypothesis(heard: list[Heard], shown: list[str
 
 
 @pytest.mark.parametrize("text", ["Thank you.", "Bye!", "Thanks for watching.", "ご視聴ありがとうございました"])
-def test_a_stock_phrase_alone_is_not_shown(text: str) -> None:
+def test_a_stock_phrase_alone_is_not_shown(stabilizer: Stabilizer, text: str) -> None:
     """Whisper writes it where it has not understood. With more words after it, it is shown."""
-    stabilizer = Stabilizer(Agreement())
     for end in (100, 200):
         stabilizer.update(pieces(text), end, 30.0)
         assert not any((stabilizer.stable, stabilizer.tail, stabilizer.tail_words))
