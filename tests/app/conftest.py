@@ -2,9 +2,10 @@
 
 import asyncio
 import functools
+import json
 import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,8 +13,8 @@ import httpx
 import pytest
 import trustme
 import uvicorn.server
-from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.http11 import Response
 
 from tests.fakes import FakeTranscriber, LevelDetector
@@ -126,6 +127,20 @@ async def refusal(address: str, **options: Any) -> Response:
     with pytest.raises(InvalidStatus) as refused:
         await connect(address, **options)
     return refused.value.response
+
+
+async def receive(socket: ClientConnection) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(await socket.recv())
+    return message
+
+
+async def receive_all(socket: ClientConnection) -> list[dict[str, Any]]:
+    """All messages until the server closes."""
+    messages: list[dict[str, Any]] = []
+    with suppress(ConnectionClosed):
+        while True:
+            messages.append(await receive(socket))
+    return messages
 
 
 class NoMemory:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.app.conftest import Running, Serve, refusal
-from tests.app.dialects.twilio.test_endpoint import call, hear_all, messages, slowly, subscriber, texts
+from tests.app.conftest import Running, Serve, receive_all, refusal
+from tests.app.dialects.twilio.test_endpoint import call, messages, slowly, subscriber, texts
 from tests.app.publish.serving_rooms import listener as reader
 from tests.app.publish.serving_rooms import speaker
 from tests.fakes import FakeTranscriber, pcm, said, speech
@@ -57,7 +57,7 @@ async def started(socket: ClientConnection) -> None:
 async def finished(socket: ClientConnection) -> str:
     """All final text of a session that is stopped now."""
     await socket.send('{"type": "stop"}')
-    return " ".join(each["text"] for each in await hear_all(socket) if each["type"] == "utterance")
+    return " ".join(each["text"] for each in await receive_all(socket) if each["type"] == "utterance")
 
 
 async def test_a_stream_at_another_gateway_takes_a_call_over(serve: Serve, redis: RedisServer) -> None:
@@ -67,11 +67,11 @@ async def test_a_stream_at_another_gateway_takes_a_call_over(serve: Serve, redis
         await first.send(messages(slowly([1]))[0])
         assert json.loads(await listener.recv())["type"] == "call_started"
         async with call(other.address, streamSid="MZ2") as second:
-            assert await hear_all(first) == []
+            assert await receive_all(first) == []
             assert first.close_reason == "call_is_on"
             await second.send('{"event":"stop"}')
-            await hear_all(second)
-        heard = [(each["type"], each["stream_sid"]) for each in await hear_all(listener) if "stream_sid" in each]
+            await receive_all(second)
+        heard = [(each["type"], each["stream_sid"]) for each in await receive_all(listener) if "stream_sid" in each]
     assert heard == [("call_ended", "MZ1"), ("call_started", "MZ2"), ("call_ended", "MZ2")]
 
 
@@ -112,7 +112,7 @@ async def test_a_stop_of_all_gateways_delivers_the_last_texts_at_each(
         await asyncio.sleep(0.7)
         let_leave(10.0)
         transcriber.release()
-        assert texts(heard := await hear_all(listener), 0) == [said([1, 2])]
+        assert texts(heard := await receive_all(listener), 0) == [said([1, 2])]
         assert heard[-1]["type"] == "call_ended"
         await reading.rest()
         assert reading.reader.text(0) == said([3, 4])
@@ -131,7 +131,7 @@ async def test_limits_of_a_key_hold_over_all_gateways(serve: Serve, redis: Redis
             await waiting.send('{"uid": "u"}')
             assert json.loads(await waiting.recv())["status"] == "WAIT"
         async with call(other.address, customParameters={"token": "k"}) as second:
-            assert await hear_all(second) == []
+            assert await receive_all(second) == []
             assert (second.close_code, second.close_reason) == (1013, "session_limit")
         secret = (await post(other, "/v1/realtime/client_secrets", {})).json()["value"]
         assert (await refused(other.stream, {"Authorization": f"Bearer {secret}"}))[0] == 429
@@ -222,7 +222,7 @@ async def test_sessions_go_on_without_redis(serve: Serve, redis: RedisServer, ke
         await socket.send('{"event":"stop"}')
         assert await finished(first) == said([1, 2])
         assert await finished(second) == said([3])
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
     assert texts(heard, 0) == [said([4, 5])]
     assert heard[-1]["type"] == "call_ended"
     assert "delivery_paused" in [each.get("code") for each in heard]

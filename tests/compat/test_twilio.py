@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.app.dialects.twilio.test_endpoint import call, hear_all, subscriber
+from tests.app.conftest import receive_all
+from tests.app.dialects.twilio.test_endpoint import call, subscriber
 from tests.app.dialects.twilio.test_endpoint import speak as send
 from tests.compat.conformance import approximated, refused, supported
 from tests.compat.conftest import OtherServer
@@ -96,7 +97,7 @@ async def speak(address: str, *tracks: bytes) -> list[dict[str, Any]]:
     async with subscriber(address) as listener:
         async with call(address, customParameters=options) as socket:
             await send(socket, *tracks)
-        return await hear_all(listener)
+        return await receive_all(listener)
 
 
 @supported("twilio", "subscriber socket")

@@ -19,7 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from tests.app.conftest import Running, Serve, refusal
+from tests.app.conftest import Running, Serve, receive, receive_all, refusal
 from tests.app.publish.serving_rooms import until
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
 from tutti_server.app.dialects.native.room_endpoint import Publication
@@ -50,20 +50,6 @@ async def session(url: str, start: Message | None = START, **options: Any) -> As
 
 async def send(socket: ClientConnection, message: Message) -> None:
     await socket.send(json.dumps(message))
-
-
-async def receive(socket: ClientConnection) -> Message:
-    message: Message = json.loads(await socket.recv())
-    return message
-
-
-async def receive_all(socket: ClientConnection) -> list[Message]:
-    """All messages until the server closes."""
-    messages: list[Message] = []
-    with suppress(ConnectionClosed):
-        while True:
-            messages.append(await receive(socket))
-    return messages
 
 
 async def test_a_session_from_start_to_stop(server: Running) -> None:

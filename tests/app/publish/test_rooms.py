@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.app.conftest import Running, Serve
@@ -227,8 +226,8 @@ async def test_rooms_need_the_right(serve: Serve, tmp_path: Path) -> None:
             assert answer["type"] == kind
             assert answer.get("code", "room_not_allowed") == "room_not_allowed"
     for key, rooms, expected in (("a", True, "started"), ("a", False, "error"), ("b", True, None)):
-        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as client:
-            made = await client.post(f"{server.http}/v1/realtime/client_secrets", json={"rooms": rooms})
+        headers = {"Authorization": f"Bearer {key}"}
+        made = await server.post("/v1/realtime/client_secrets", json={"rooms": rooms}, headers=headers)
         if expected is None:
             assert (made.status_code, made.json()["error"]["param"]) == (400, "rooms")
             continue

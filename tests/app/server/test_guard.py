@@ -94,9 +94,8 @@ async def test_listed_names_and_origins_are_served(serve: Serve) -> None:
 async def test_a_key_replaces_the_check(serve: Serve) -> None:
     """Any page with a key may open sessions, by any name. Origins that are listed are checked nevertheless."""
     server = await serve(api_keys="k")
-    headers = {"Authorization": "Bearer k", "Host": "captions.example"}
-    async with httpx.AsyncClient(headers=headers) as client:
-        answer = await client.post(server.http + POSTS[2], headers={"origin": EVIL})
+    headers = {"Authorization": "Bearer k", "Host": "captions.example", "Origin": EVIL}
+    answer = await server.post(POSTS[2], headers=headers)
     assert answer.status_code == 200
     assert "access-control-allow-origin" not in answer.headers
     listing = await serve(api_keys="k", allowed_origins="https://app.example")

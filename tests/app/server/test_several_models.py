@@ -2,21 +2,20 @@
 
 import asyncio
 import json
-from contextlib import suppress
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from benchmarks.server import free_port
-from tests.app.conftest import Running, Serve, refusal
+from tests.app.conftest import Running, Serve, receive, receive_all, refusal
 from tests.app.dialects.openai.test_files_endpoint import wav
-from tests.app.dialects.openai.test_realtime_endpoint import UPDATE, append, opened, told
-from tests.app.dialects.twilio.test_endpoint import call, hear_all, subscriber
+from tests.app.dialects.openai.test_realtime_endpoint import UPDATE, append, opened
+from tests.app.dialects.twilio.test_endpoint import call, subscriber
 from tests.app.server.test_http_protocols import started
 from tests.app.service.test_models import Shelf
 from tests.fakes import pcm, said, silence, speech
@@ -38,15 +37,11 @@ async def posted(server: Running, path: str = "/v1/audio/transcriptions", **fiel
 
 async def native(server: Running, **start: Any) -> list[dict[str, Any]]:
     """The messages of a session that has said one utterance."""
-    messages = []
     async with connect(server.stream, subprotocols=[Subprotocol("tutti.v1")]) as socket:
         await socket.send(json.dumps({"type": "start", "audio": {"encoding": "pcm_f32le"}, **start}))
         await socket.send(pcm(TALK))
         await socket.send(json.dumps({"type": "stop"}))
-        with suppress(ConnectionClosed):
-            while True:
-                messages.append(json.loads(await socket.recv()))
-    return messages
+        return await receive_all(socket)
 
 
 async def test_a_file_is_transcribed_by_the_model_of_its_form(serve: Serve) -> None:
@@ -172,9 +167,7 @@ async def test_deepgrams_clients_choose_in_the_url(serve: Serve) -> None:
 async def test_a_deepgram_client_is_told_why_its_model_cannot_be_had(serve: Serve) -> None:
     server = await serving(serve, Shelf(needed_bytes=1))
     async with connect(listen(server, "large")) as socket:
-        with pytest.raises(ConnectionClosed):
-            while True:
-                last = json.loads(await socket.recv())
+        last = (await receive_all(socket))[-1]
     assert last["type"] == "Error" and "large needs" in last["description"]
     assert socket.close_code == 1013
 
@@ -204,17 +197,17 @@ async def test_realtime_clients_choose_in_the_url_or_an_update(serve: Serve, is_
         update["session"]["audio"]["input"]["transcription"] = {"model": "large"}
     async with opened(server, "?model=large" if is_in_url else "") as socket:
         await socket.send(json.dumps(update))
-        await told(socket)
-        session = (await told(socket))["session"]
+        await receive(socket)
+        session = (await receive(socket))["session"]
         assert session["audio"]["input"]["transcription"]["model"] == "large"
         await socket.send(append([1, 2, 3], 1.0))
-        while (message := await told(socket))["type"] != "conversation.item.input_audio_transcription.completed":
+        while (message := await receive(socket))["type"] != "conversation.item.input_audio_transcription.completed":
             assert message["type"] != "error", message
         assert message["transcript"] == said([1, 2, 3]) and shelf.transcriber.windows
         # The session has begun with this model.
         update["session"]["audio"]["input"]["transcription"] = {"model": "fake"}
         await socket.send(json.dumps(update))
-        error = await told(socket)
+        error = await receive(socket)
         assert error["type"] == "error" and "large, with which the session has started" in error["error"]["message"]
     if is_in_url:
         with pytest.raises(InvalidStatus) as caught:
@@ -230,13 +223,13 @@ async def whisperlive(server: Running, model: str) -> list[dict[str, Any]]:
     async with connect(f"ws://{server.address}/") as socket:
         await socket.send(json.dumps({"uid": "u", "language": "en", "task": "transcribe", "model": model}))
         while not messages or messages[-1].get("message") != "SERVER_READY":
-            messages.append(json.loads(await socket.recv()))
+            messages.append(await receive(socket))
             if messages[-1].get("status") == "ERROR":
                 break
         if messages[-1].get("message") == "SERVER_READY":
             await socket.send(pcm(TALK))
             while not any(each.get("completed") for each in messages[-1].get("segments", ())):
-                messages.append(json.loads(await socket.recv()))
+                messages.append(await receive(socket))
     return messages
 
 
@@ -259,7 +252,7 @@ async def test_telephone_systems_choose_with_a_parameter_of_the_call(serve: Serv
         async with subscriber(server.address) as listener:
             async with call(server.address, tracks=["inbound"], customParameters={"model": name}) as socket:
                 await socket.send('{"event":"stop"}')
-            first = next(each for each in await hear_all(listener) if each["type"] != "call_started")
+            first = next(each for each in await receive_all(listener) if each["type"] != "call_started")
         assert expected.items() <= first.items()
     assert "model: " + UNKNOWN in first["message"]
 

@@ -20,8 +20,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from benchmarks.server import free_port
-from tests.app.conftest import Running, Serve
-from tests.app.dialects.twilio.test_endpoint import hear_all, slowly, subscriber, texts
+from tests.app.conftest import Running, Serve, receive_all
+from tests.app.dialects.twilio.test_endpoint import slowly, subscriber, texts
 from tests.fakes import FakeTranscriber, said, silence, speech
 from tests.redis_server import redis_server
 from tutti_server.app.cli import processes
@@ -80,7 +80,7 @@ async def test_a_channel_of_asterisk_is_transcribed(serve: Serve) -> None:
             assert channel.subprotocol == "media"
             await channel.send(json.dumps(START))
             await send_all(channel, slowly([1, 2]), 160)
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
     assert heard[0] | {"type": "call_started"} == {
         "type": "call_started",
         "call_sid": "CA1",
@@ -103,7 +103,7 @@ async def test_telnyx_may_send_the_key_as_its_token(serve: Serve) -> None:
     ):
         await stream.send(json.dumps({"event": "start", "stream_id": "s1", "start": start}))
         await stream.send(json.dumps({"event": "stop", "stop": {}}))
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
     assert [each["type"] for each in (heard[0], heard[-1])] == ["call_started", "call_ended"]
     with pytest.raises(InvalidStatus):
         await connect(url, additional_headers={"x-telnyx-streaming-auth-token": "other"})
@@ -135,7 +135,7 @@ async def test_both_sides_of_a_stream_of_freeswitch_are_transcribed(serve: Serve
                 while len(texts(answers, 0) + texts(answers, 1)) < 2:
                     answer = json.loads(await stream.recv())
                     answers.append(answer if subprotocols is None else answer["data"])
-            heard = await hear_all(listener)
+            heard = await receive_all(listener)
         assert (texts(heard, 0), texts(heard, 1)) == ([said([1, 2])], [said([3, 4])])
         assert (texts(answers, 0), texts(answers, 1)) == ([said([1, 2])], [said([3, 4])])
         assert heard[0]["parameters"] == {"queue": "sales"}
@@ -164,7 +164,7 @@ async def test_what_freeswitch_said_before_it_received_no_more_becomes_final(
                 transcriber.release()
                 await stream.wait_closed()
         transcriber.release()
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
     assert texts(heard, 0) == [said([1, 2, 3])]
     assert [each["type"] for each in heard[-2:]] == ["stopped", "call_ended"]
 
@@ -221,9 +221,9 @@ async def test_a_conversation_of_genesys_receives_transcripts_of_both_sides(serv
         await send_all(socket, np.stack(sides, axis=1).tobytes(), 1600)
         await send("ping")
         await send("close", reason="end")
-        messages = await hear_all(socket)
+        messages = await receive_all(socket)
         assert socket.close_code == 1000
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
     entities = [each["parameters"]["entities"][0]["data"] for each in messages if each["type"] == "event"]
     found = {each["channel"]: each["alternatives"][0]["interpretations"][0]["transcript"] for each in entities}
     assert found == {"external": said([1, 2]), "internal": said([3, 4])}
@@ -241,7 +241,7 @@ async def test_text_before_a_pause_of_genesys_ends_before_it(serve: Serve) -> No
         await send("paused")
         await send("resumed", start="PT0.75S", discarded="PT60S")
         await send("close", reason="end")
-        messages = await hear_all(socket)
+        messages = await receive_all(socket)
     data = [each["parameters"]["entities"][0]["data"] for each in messages if each["type"] == "event"]
     assert len(data) == 2
     assert all(read_duration("duration", each["duration"]) <= 0.75 for each in data)
@@ -252,7 +252,7 @@ async def test_a_probe_of_genesys_is_answered_and_a_wrong_signature_is_not(serve
     async with hook(server) as send:
         await send("open", **opening("00000000-0000-0000-0000-000000000000"))
         socket = await send("close", reason="end")
-        assert [each["type"] for each in await hear_all(socket)] == ["opened", "closed"]
+        assert [each["type"] for each in await receive_all(socket)] == ["opened", "closed"]
     with pytest.raises(InvalidStatus) as refused:
         async with hook(server, b"another"):
             pass
@@ -271,10 +271,9 @@ async def test_a_signature_of_genesys_opens_one_connection(serve: Serve) -> None
             pass
         for server in servers:
             replayed = {**headers, "host": servers[0].address}
-            async with httpx.AsyncClient() as http:
-                upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
-                key = {"sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="}
-                answer = await http.get(f"{server.http}/v1/audiohook", headers={**replayed, **upgrade, **key})
+            upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+            key = {"sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+            answer = await server.get("/v1/audiohook", headers={**replayed, **upgrade, **key})
             assert answer.status_code == 401
             assert "nonce" in answer.json()["error"]["message"]
 
@@ -287,16 +286,15 @@ async def test_a_draining_server_sends_its_text_and_disconnects(serve: Serve) ->
         while json.loads(await listener.recv())["type"] != "interim":
             pass
         server.server.stop()
-        messages = await hear_all(socket)
+        messages = await receive_all(socket)
     assert messages[-1]["type"] == "disconnect"
     assert "event" in [each["type"] for each in messages]
 
 
 @asynccontextmanager
 async def audiosocket(server: Running) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    async with httpx.AsyncClient() as http:
-        # The server answers as soon as it listens on both ports.
-        await http.get(f"{server.http}/healthz")
+    # The server answers as soon as it listens on both ports.
+    await server.get("/healthz")
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", server.service.settings.of(CarrierSettings).audiosocket_port
     )
@@ -335,7 +333,7 @@ async def test_an_announced_call_of_audiosocket_is_transcribed(serve: Serve) -> 
             writer.write(packet(0x12, audio[at : at + 640]))
         writer.write(packet(HANGUP))
         assert await reader.read() == HANGUP_PACKET
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
     assert heard[0]["parameters"] == {"agent": "Ann"}
     assert heard[1] == {"type": "dtmf", "digit": "5", "track": "inbound"}
     assert texts(heard, 0) == [said([1, 2])]
@@ -367,7 +365,7 @@ async def test_a_call_of_an_allowed_network_that_just_disconnects_is_made_final(
         async with audiosocket(server) as (_, writer):
             writer.write(packet(ID, CALL.bytes))
             writer.write(packet(0x12, linear([3])))
-        assert texts(await hear_all(listener), 0) == [said([3])]
+        assert texts(await receive_all(listener), 0) == [said([3])]
 
 
 async def test_a_draining_server_makes_a_call_of_audiosocket_final(serve: Serve) -> None:
@@ -378,7 +376,7 @@ async def test_a_draining_server_makes_a_call_of_audiosocket_final(serve: Serve)
             pass
         server.server.stop()
         assert await reader.read() == HANGUP_PACKET
-        assert texts(await hear_all(listener), 0)
+        assert texts(await receive_all(listener), 0)
 
 
 async def test_a_silent_stranger_of_audiosocket_is_cut_off(serve: Serve) -> None:
@@ -405,8 +403,7 @@ async def test_announcements_need_a_key_a_port_and_a_store_that_all_gateways_kno
         ({"audiosocket_port": free_port()}, SharedState(n_gateways=2), KEY, 501),
     ):
         server = await serve(shared=shared, api_keys="k", **settings)  # type: ignore[arg-type]
-        async with httpx.AsyncClient(base_url=server.http, headers=headers) as http:
-            assert (await http.post("/v1/audiosocket/calls")).status_code == status
+        assert (await server.post("/v1/audiosocket/calls", headers=headers)).status_code == status
 
 
 @pytest.mark.parametrize(

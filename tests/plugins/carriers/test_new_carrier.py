@@ -7,9 +7,9 @@ import pytest
 from starlette.routing import BaseRoute, WebSocketRoute
 from websockets.asyncio.client import connect
 
-from tests.app.conftest import Serve
+from tests.app.conftest import Serve, receive_all
 from tests.app.dialects.call_streams.sinks import FakeSink
-from tests.app.dialects.twilio.test_endpoint import hear_all, slowly, subscriber, texts
+from tests.app.dialects.twilio.test_endpoint import slowly, subscriber, texts
 from tests.fakes import said
 from tutti_server.app.dialects.call_streams.call_stream import CallStream
 from tutti_server.app.dialects.call_streams.endpoint import CallEndpoint
@@ -69,7 +69,7 @@ async def test_its_calls_are_admitted_transcribed_and_followed(serve: Serve) -> 
             audio = slowly([1, 2])
             for at in range(0, len(audio), 160):
                 await tin.send(audio[at : at + 160])
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
     assert [heard[0]["type"], heard[0]["tracks"], heard[-1]["type"]] == ["call_started", ["tin"], "call_ended"]
     assert {"type": "tug", "n": 2} in heard
     assert texts(heard, 0) == [said([1, 2])]

@@ -10,10 +10,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from tests.app.conftest import Running, Serve
+from tests.app.conftest import Running, Serve, receive_all
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
-from tests.app.dialects.twilio.test_endpoint import call, hear_all
-from tests.app.live.test_connection import START, TURN, receive_all, send, session
+from tests.app.dialects.twilio.test_endpoint import call
+from tests.app.live.test_connection import START, TURN, send, session
 from tests.fakes import FakeTranscriber, pcm, said
 from tutti_server.app.publish.webhook import Webhook
 from tutti_server.app.server.plugins import Plugin, installed_plugins
@@ -157,7 +157,7 @@ async def test_a_key_in_the_path_is_in_no_span(serve: Serve, spans: Spans) -> No
     server = await serve(plugins=followed(spans), api_keys="secret-key")
     async with call(server.address, "/secret-key") as socket:
         await socket.send('{"event":"stop"}')
-        await hear_all(socket)
+        await receive_all(socket)
     await stop(server)
     (root,) = spans.named("session")
     assert attributes(root)["http.route"] == "/v1/twilio/{token}"
@@ -171,8 +171,7 @@ async def test_an_upload_is_a_trace_with_its_windows(serve: Serve, spans: Spans,
     server = await serve(plugins=followed(spans))
     audio = wav(TALK)
     body: dict[str, Any] = {"content": audio} if path == "/v1/listen" else {"files": {"file": ("a.wav", audio)}}
-    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
-        answer = await client.post(path, **body)
+    answer = await server.post(path, **body)
     assert answer.status_code == 200
     await stop(server)
     (root,) = spans.named("upload")
@@ -187,8 +186,7 @@ async def test_an_upload_is_a_trace_with_its_windows(serve: Serve, spans: Spans,
 @pytest.mark.default
 async def test_an_upload_that_is_no_audio_is_an_error(serve: Serve, spans: Spans) -> None:
     server = await serve(plugins=followed(spans))
-    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
-        answer = await client.post("/v1/audio/transcriptions", files={"file": ("a.wav", b"no audio")})
+    answer = await server.post("/v1/audio/transcriptions", files={"file": ("a.wav", b"no audio")})
     assert answer.status_code == 400
     await stop(server)
     (root,) = spans.named("upload")

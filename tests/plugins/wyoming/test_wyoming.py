@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -63,9 +62,9 @@ class Client:
 @asynccontextmanager
 async def wyoming(server: Running, *, is_deaf: bool = False) -> AsyncIterator[Client]:
     """Connect, where wanted as a client that reads next to nothing."""
-    async with asyncio.timeout(20), httpx.AsyncClient() as http:
+    async with asyncio.timeout(20):
         # The server answers as soon as it listens on both ports.
-        await http.get(f"{server.http}/healthz")
+        await server.get("/healthz")
         port = server.service.settings.of(WyomingSettings).wyoming_port
         sock = socket.socket()
         if is_deaf:

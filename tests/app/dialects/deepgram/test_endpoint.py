@@ -12,11 +12,11 @@ from urllib.parse import urlencode
 import httpx
 import numpy as np
 import pytest
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
-from tests.app.conftest import Running, Serve
+from tests.app.conftest import Running, Serve, receive_all
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode
 from tests.app.service.test_models import Shelf
@@ -39,24 +39,13 @@ def live_url(server: Running, **query: str) -> str:
     return f"ws://{server.address}/v1/listen?{urlencode(query)}"
 
 
-async def messages(socket: ClientConnection) -> list[dict[str, Any]]:
-    """All messages of the server, until it closes."""
-    told = []
-    try:
-        async with asyncio.timeout(20):
-            while True:
-                told.append(json.loads(await socket.recv()))
-    except ConnectionClosed:
-        return told
-
-
 async def heard(server: Running, audio: bytes | list[bytes], **query: str) -> list[dict[str, Any]]:
     """All messages of a stream with this audio, which ends with CloseStream."""
     async with connect(live_url(server, **query)) as socket:
         for piece in [audio] if isinstance(audio, bytes) else audio:
             await socket.send(piece)
         await socket.send(json.dumps({"type": "CloseStream"}))
-        told = await messages(socket)
+        told = await receive_all(socket)
         assert socket.close_code == 1000
         return told
 
@@ -70,8 +59,7 @@ def text(told: list[dict[str, Any]], channel: int = 0) -> str:
 async def post(
     server: Running, content: bytes = b"", query: dict[str, Any] | None = None, **headers: Any
 ) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=20) as client:
-        return await client.post(f"{server.http}/v1/listen", params=query or {}, content=content, headers=headers)
+    return await server.post("/v1/listen", params=query or {}, content=content, headers=headers)
 
 
 # Live.
@@ -130,7 +118,7 @@ async def test_what_is_no_container_ends_the_stream(server: Running) -> None:
     async with connect(live_url(server)) as socket:
         await socket.send(b"this is no audio at all " * 4000)
         await socket.send(json.dumps({"type": "CloseStream"}))
-        (error,) = await messages(socket)
+        (error,) = await receive_all(socket)
         assert (error["type"], error["variant"]) == ("Error", "DATA-0000")
         assert "FFmpeg" in error["description"]
         assert (socket.close_code, socket.close_reason) == (1008, "DATA-0000")
@@ -143,7 +131,7 @@ async def test_a_container_with_hours_of_audio_is_decoded_at_the_pace_of_speech(
     server = await serve(max_ahead_s=5.0)
     async with connect(live_url(server)) as socket:
         await socket.send(encode("flac", "flac", 16_000, silence(60.0)))
-        told = await messages(socket)
+        told = await receive_all(socket)
         assert (told[-1]["variant"], socket.close_code) == ("too_fast", 1008)
 
 
@@ -252,7 +240,7 @@ async def test_a_client_that_says_nothing_is_left(serve: Serve, monkeypatch: pyt
     monkeypatch.setattr(Deepgram, "idle_timeout_s", 0.05)
     server = await serve()
     async with connect(live_url(server, **RAW)) as socket:
-        (error,) = await messages(socket)
+        (error,) = await receive_all(socket)
         assert (error["type"], error["variant"]) == ("Error", "NET-0001")
         assert (socket.close_code, socket.close_reason) == (1011, "NET-0001")
 
@@ -261,7 +249,7 @@ async def test_a_failing_engine_ends_the_stream(serve: Serve) -> None:
     server = await serve(FakeTranscriber(error=EngineFailed("gone")))
     async with connect(live_url(server, **RAW)) as socket:
         await socket.send(pcm(TALK))
-        told = await messages(socket)
+        told = await receive_all(socket)
         assert told[-1]["variant"] == "NET-0000"
         assert socket.close_code == 1011
 
@@ -271,7 +259,7 @@ async def test_a_draining_server_delivers_finals_first(server: Running) -> None:
         await socket.send(pcm(TALK[:16_000]))
         await socket.recv()
         server.server.stop()
-        told = await messages(socket)
+        told = await receive_all(socket)
         assert text(told).startswith("w1 w2")
         assert told[-1]["variant"] == "draining"
         assert socket.close_code == 1012
@@ -305,8 +293,7 @@ async def test_bad_requests_for_tokens_are_explained(server: Running) -> None:
 
 
 async def grant(server: Running, content: str = "", **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=20) as client:
-        return await client.post(f"{server.http}/v1/auth/grant", content=content, headers=headers)
+    return await server.post("/v1/auth/grant", content=content, headers=headers)
 
 
 # Recordings.

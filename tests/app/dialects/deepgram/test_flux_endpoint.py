@@ -10,8 +10,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from tests.app.conftest import Running, Serve
-from tests.app.dialects.deepgram import test_endpoint
+from tests.app.conftest import Running, Serve, receive_all
 from tests.app.dialects.deepgram.test_endpoint import TALK, TEXT, check_refusal
 from tests.app.dialects.deepgram.test_flux_wire import check_states
 from tests.app.media.test_file_decoder import encode
@@ -29,7 +28,7 @@ def flux_url(server: Running, **query: str) -> str:
 
 async def messages(socket: ClientConnection) -> list[dict[str, Any]]:
     """All messages of the server, until it closes: they are valid, and numbered in the order in which they come."""
-    told = await test_endpoint.messages(socket)
+    told = await receive_all(socket)
     assert [problem for message in told for problem in flux_problems(message)] == []
     assert [message["sequence_id"] for message in told] == list(range(len(told)))
     return told

@@ -124,9 +124,9 @@ async def post_body(
     server: Running, body: bytes | AsyncIterator[bytes], content_type: str, **headers: str
 ) -> httpx.Response:
     """The answer to a body as it is."""
-    async with httpx.AsyncClient(timeout=20) as client:
-        url = f"{server.http}/v1/audio/transcriptions"
-        return await client.post(url, content=body, headers={"content-type": content_type, **headers})
+    return await server.post(
+        "/v1/audio/transcriptions", content=body, headers={"content-type": content_type, **headers}
+    )
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from tests.app.conftest import Running, Serve
+from tests.app.conftest import Running, Serve, receive
 from tests.compat.conformance import approximated, supported
 from tests.fakes import said, silence, speech
 from tutti_server.app.dialects.body_endpoint import MAX_BODY_BYTES
@@ -32,11 +32,6 @@ UPDATE = {
 async def opened(server: Running, query: str = "", **options: Any) -> AsyncIterator[ClientConnection]:
     async with asyncio.timeout(10), connect(f"ws://{server.address}/v1/realtime{query}", **options) as socket:
         yield socket
-
-
-async def told(socket: ClientConnection) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(await socket.recv())
-    return message
 
 
 async def refused(server: Running, query: str = "", **options: Any) -> httpx.Response:
@@ -59,7 +54,7 @@ async def transcribed(socket: ClientConnection) -> str:
     """Send speech, and wait for its text."""
     await socket.send(json.dumps(UPDATE))
     await socket.send(append([1, 2, 3], 1.0))
-    while (message := await told(socket))["type"] != "conversation.item.input_audio_transcription.completed":
+    while (message := await receive(socket))["type"] != "conversation.item.input_audio_transcription.completed":
         assert message["type"] != "error", message
     return str(message["transcript"])
 
@@ -70,15 +65,19 @@ async def test_every_way_to_say_what_is_wanted_is_understood(server: Running) ->
     """What of the URL has no effect is named."""
     for query in ("", "?intent=transcription", "?model=gpt-realtime", "?intent=transcription&model=m"):
         async with opened(server, query, additional_headers={"OpenAI-Organization": "o"}) as socket:
-            assert (await told(socket))["type"] == "session.created"
+            assert (await receive(socket))["type"] == "session.created"
             assert await transcribed(socket) == said([1, 2, 3])
     async with opened(server, "?intent=&api-version=&model=") as socket:
-        assert "warnings" not in await told(socket)
+        assert "warnings" not in await receive(socket)
     async with opened(server, "?intent=conversation&api-version=1&model=m") as socket:
-        assert [warning["param"] for warning in (await told(socket))["warnings"]] == ["model", "intent", "api-version"]
+        assert [warning["param"] for warning in (await receive(socket))["warnings"]] == [
+            "model",
+            "intent",
+            "api-version",
+        ]
     for names, is_older in (("realtime=v1", True), ("assistants=v2, realtime=v1", True), ("assistants=v2", False)):
         async with opened(server, additional_headers={"OpenAI-Beta": names}) as socket:
-            assert ("input_audio_format" in (await told(socket))["session"]) is is_older
+            assert ("input_audio_format" in (await receive(socket))["session"]) is is_older
 
 
 @supported(DIALECT, "Authorization: Bearer; 401 before the upgrade")
@@ -100,7 +99,7 @@ async def test_browsers_offer_the_key_as_a_subprotocol(serve: Serve) -> None:
     offered = ["realtime", "openai-insecure-api-key.k", "openai-beta.realtime-v1"]
     async with opened(server, subprotocols=offered) as socket:
         assert socket.subprotocol == "realtime"
-        assert "input_audio_format" in (await told(socket))["session"]
+        assert "input_audio_format" in (await receive(socket))["session"]
     response = await refused(server, subprotocols=["realtime", "openai-insecure-api-key.wrong"])
     assert response.status_code == 401
     response = await refused(server, subprotocols=["openai-insecure-api-key.k", "soap"])
@@ -112,10 +111,10 @@ async def test_browsers_offer_the_key_as_a_subprotocol(serve: Serve) -> None:
 async def test_a_full_server_refuses_before_the_upgrade(serve: Serve) -> None:
     server = await serve(max_sessions=1)
     async with opened(server) as socket:
-        await told(socket)
+        await receive(socket)
         await socket.send('{"type": "input_audio_buffer.append", "audio": ""}')
         await socket.send('{"type": "input_audio_buffer.clear"}')
-        await told(socket)
+        await receive(socket)
         response = await refused(server)
     assert response.status_code == 503 and int(response.headers["retry-after"]) > 0
     assert response.json()["error"]["code"] == "overloaded"
@@ -129,7 +128,7 @@ async def test_a_large_append_is_accepted_and_a_larger_one_refused(serve: Serve)
         with pytest.raises(ConnectionClosed) as caught:
             await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": "A" * (4 << 20)}))
             while True:
-                await told(socket)
+                await receive(socket)
     assert caught.value.rcvd is not None and caught.value.rcvd.code == CLOSE_TOO_BIG
 
     # That no window is left open is asserted when the server ends.
@@ -139,7 +138,7 @@ async def test_idle_clients_may_stay_as_long_as_pools_keep_their_sockets(serve: 
     """Ten minutes, whatever the limit for others."""
     server = await serve(idle_timeout_s=0.05)
     async with opened(server) as socket:
-        await told(socket)
+        await receive(socket)
         async with connect(server.stream) as other:
             await other.wait_closed()
         assert other.close_reason == "idle"
@@ -151,10 +150,8 @@ async def test_idle_clients_may_stay_as_long_as_pools_keep_their_sockets(serve: 
 
 
 async def post(server: Running, path: str, body: Any = None, key: str = "k") -> httpx.Response:
-    async with httpx.AsyncClient() as client:
-        headers = {"Authorization": f"Bearer {key}"}
-        content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-        return await client.post(f"{server.http}/v1/realtime/{path}", headers=headers, content=content)
+    content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+    return await server.post(f"/v1/realtime/{path}", headers={"Authorization": f"Bearer {key}"}, content=content)
 
 
 SESSION = {"type": "transcription", "audio": {"input": {"transcription": {"language": "de"}, "turn_detection": None}}}
@@ -179,20 +176,20 @@ async def test_a_client_secret_opens_sessions_that_are_set_as_it_says(serve: Ser
         {"subprotocols": ["realtime", f"openai-insecure-api-key.{body['value']}"]},
     ):
         async with opened(server, **options) as socket:
-            source = (await told(socket))["session"]["audio"]["input"]
+            source = (await receive(socket))["session"]["audio"]["input"]
             assert source["transcription"]["language"] == "de" and source["turn_detection"] is None
     async with connect(
         server.stream, subprotocols=[Subprotocol("tutti.v1"), Subprotocol(f"tutti.key.{body['value']}")]
     ) as socket:
         await socket.send('{"type": "start"}')
-        assert (await told(socket))["type"] == "started"
+        assert (await receive(socket))["type"] == "started"
     assert (await post(server, "client_secrets", {}, body["value"])).status_code == 401
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {body['value']}"}) as client:
-        assert (await client.get(f"{server.http}/v1/models/whisper-1")).status_code == 200
-        secret = server.service.access.client_secret(body["value"])
-        assert secret
-        await server.service.access.withdrawals.withdraw(secret)
-        assert (await client.get(f"{server.http}/v1/models")).status_code == 401
+    headers = {"Authorization": f"Bearer {body['value']}"}
+    assert (await server.get("/v1/models/whisper-1", headers=headers)).status_code == 200
+    secret = server.service.access.client_secret(body["value"])
+    assert secret
+    await server.service.access.withdrawals.withdraw(secret)
+    assert (await server.get("/v1/models", headers=headers)).status_code == 401
 
 
 @supported(DIALECT, "POST /v1/realtime/transcription_sessions (older shape)")
@@ -206,7 +203,7 @@ async def test_the_older_way_to_a_secret_works_too(serve: Serve) -> None:
     assert body["input_audio_format"] == "g711_alaw" and "audio" not in body
     value = body["client_secret"]["value"]
     async with opened(server, additional_headers={"Authorization": f"Bearer {value}"}) as socket:
-        created = await told(socket)
+        created = await receive(socket)
     assert created["session"]["audio"]["input"]["format"] == {"type": "audio/pcma"}
 
 

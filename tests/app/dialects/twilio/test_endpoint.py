@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import InvalidStatus
 
-from tests.app.conftest import Running, Serve
+from tests.app.conftest import Running, Serve, receive_all
 from tests.app.dialects.twilio.test_wire import begin
 from tests.fakes import FakeTranscriber, said, silence, slow_mulaw, speech
 from tutti_server.app.service.shared_state import SharedState
@@ -58,16 +58,6 @@ async def subscriber(address: str, sid: str = "CA1", **options: Any) -> AsyncIte
         yield socket
 
 
-async def hear_all(socket: ClientConnection) -> list[dict[str, Any]]:
-    """Everything until the server closes."""
-    heard = []
-    try:
-        while True:
-            heard.append(json.loads(await socket.recv()))
-    except ConnectionClosed:
-        return heard
-
-
 def texts(heard: list[dict[str, Any]], channel: int) -> list[str]:
     return [each["text"] for each in heard if each["type"] == "utterance" and each["channel"] == channel]
 
@@ -77,9 +67,9 @@ async def test_a_subscriber_receives_both_sides_of_a_call(server: Running) -> No
     async with subscriber(server.address) as listener:
         async with call(server.address) as socket:
             await speak(socket, slowly([1, 2]), slowly([3, 4, 5]))
-            assert await hear_all(socket) == [], "nobody reads answers on that socket"
+            assert await receive_all(socket) == [], "nobody reads answers on that socket"
             assert socket.close_code == 1000
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
         assert listener.close_code == 1000
     assert heard[0] == {
         "type": "call_started",
@@ -104,7 +94,7 @@ async def test_a_call_that_hangs_up_is_still_made_final(serve: Serve, stops: boo
             await speak(socket, slowly([1, 2, 3]), stops=stops)
             await transcriber.opened.wait()
         transcriber.release()
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
     assert texts(heard, 0) == [said([1, 2, 3])]
     assert heard[-1]["type"] == "call_ended"
 
@@ -117,8 +107,8 @@ async def test_a_key_is_in_the_path_or_a_parameter(serve: Serve, path: str, para
     async with subscriber(server.address, **key) as listener:
         async with call(server.address, path, customParameters={**parameters, "agent": "Ann"}) as socket:
             await socket.send('{"event":"stop"}')
-            await hear_all(socket)
-        heard = await hear_all(listener)
+            await receive_all(socket)
+        heard = await receive_all(listener)
     assert heard[0]["parameters"] == {"agent": "Ann"}
 
 
@@ -131,7 +121,7 @@ async def test_without_a_key_there_is_no_call(serve: Serve, caplog: pytest.LogCa
             await connect(f"ws://{server.address}/{path}")
         assert refused.value.response.status_code == 401
     async with call(server.address, customParameters={"token": "x"}) as socket:
-        assert await hear_all(socket) == []
+        assert await receive_all(socket) == []
         assert (socket.close_code, socket.close_reason) == (1008, "unauthorized")
     assert re.search(r"\[req_\w+\] a call is not taken: a valid API key is needed", caplog.text)
     assert server.metric("tutti_refused_total", reason="unauthorized") == 3
@@ -143,12 +133,12 @@ async def test_the_log_has_the_reason_for_a_wrong_parameter_without_the_key(
     caplog.set_level(logging.INFO)
     server = await serve(api_keys="sk-secret")
     async with call(server.address, customParameters={"token": "sk-secret", "attempt": 1}) as socket:
-        assert await hear_all(socket) == []
+        assert await receive_all(socket) == []
         assert (socket.close_code, socket.close_reason) == (1008, "bad_start")
     assert "customParameters: expected an object with values of text, got 'other values of attempt'" in caplog.text
     # The start of this one is understood, and its session cannot begin.
     async with call(server.address, customParameters={"token": "sk-secret", "silence_ms": "9"}) as socket:
-        assert await hear_all(socket) == []
+        assert await receive_all(socket) == []
     assert "a call has an error: silence_ms: expected" in caplog.text
     assert "sk-secret" not in caplog.text
 
@@ -164,8 +154,8 @@ async def test_a_stream_has_no_place_before_it_shows_a_key(serve: Serve) -> None
         async with subscriber(server.address, additional_headers={"Authorization": "Bearer k"}) as listener:
             async with call(server.address, tracks=["inbound"]) as socket:
                 await speak(socket, slowly([1, 2]))
-                await hear_all(socket)
-            assert texts(await hear_all(listener), 0) == [said([1, 2])]
+                await receive_all(socket)
+            assert texts(await receive_all(listener), 0) == [said([1, 2])]
     assert server.metric("tutti_sessions_total") == 1
 
 
@@ -178,7 +168,7 @@ async def test_a_stream_without_start_is_closed(
     server = await serve(api_keys="k")
     async with connect(f"ws://{server.address}/v1/twilio") as socket:
         await socket.send(sent)
-        assert await hear_all(socket) == []
+        assert await receive_all(socket) == []
         assert (socket.close_code, socket.close_reason) in ((1008, "idle"), (1008, "bad_message"), (1008, "bad_json"))
 
 
@@ -195,8 +185,8 @@ async def test_a_newer_stream_takes_a_call_over(serve: Serve) -> None:
         async with call(server.address, tracks=["inbound"], streamSid="MZ2") as second:
             await speak(second, slowly([3]))
             transcriber.release()
-            assert await hear_all(first) == await hear_all(second) == []
-        heard = await hear_all(listener)
+            assert await receive_all(first) == await receive_all(second) == []
+        heard = await receive_all(listener)
     assert (first.close_reason, second.close_reason) == ("call_is_on", "done")
     assert texts(heard, 0) == [said([1, 2]), said([3])]
     around = [(each["type"], each["stream_sid"]) for each in heard if each["type"].startswith("call_")]
@@ -205,7 +195,7 @@ async def test_a_newer_stream_takes_a_call_over(serve: Serve) -> None:
 
 async def test_subscribers_receive_the_errors_of_a_call(server: Running) -> None:
     async with subscriber(server.address) as listener, call(server.address, mediaFormat={"encoding": "audio/opus"}):
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
     assert [each["type"] for each in heard] == ["call_started", "error", "call_ended"]
     assert heard[1]["message"].startswith("mediaFormat: expected ")
 
@@ -235,7 +225,7 @@ async def test_a_draining_server_sends_waiting_subscribers_elsewhere(server: Run
     async with subscriber(server.address) as listener, call(server.address, callSid="CA2") as other:
         await other.send(messages(slowly([1]))[0])
         server.server.stop()
-        (event,) = await hear_all(listener)
+        (event,) = await receive_all(listener)
         assert (event["type"], event["code"]) == ("error", "draining")
         assert (listener.close_code, listener.close_reason) == (1012, "draining")
 
@@ -249,7 +239,7 @@ async def test_a_forced_stop_tells_the_subscribers_of_a_call(serve: Serve) -> No
             pass
         await server.transcriber.opened.wait()
         server.server.stop()
-        heard = await hear_all(listener)
+        heard = await receive_all(listener)
     assert [each["type"] for each in heard[-2:]] == ["error", "call_ended"]
     assert heard[-2]["code"] == "draining"
     assert (listener.close_code, listener.close_reason) == (1000, "done")

@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.app.conftest import Running, Serve
+from tests.app.conftest import Running, Serve, receive
 from tests.compat.conformance import supported
 from tests.fakes import pcm, said, silence, speech
 
@@ -26,36 +25,30 @@ async def client(address: str, path: str = "", **options: Any) -> AsyncIterator[
         yield socket
 
 
-async def hear(socket: ClientConnection) -> dict[str, Any]:
-    message: dict[str, Any] = json.loads(await socket.recv())
-    return message
-
-
 async def completed(socket: ClientConnection) -> list[str]:
     """The texts in the first message whose segments are all completed."""
     while True:
-        segments = (await hear(socket)).get("segments", [])
+        segments = (await receive(socket)).get("segments", [])
         if segments and all(segment["completed"] for segment in segments):
             return [segment["text"] for segment in segments]
 
 
 async def test_the_root_is_a_page_and_a_socket(server: Running) -> None:
     async with client(server.address) as socket:
-        assert (await hear(socket))["message"] == "SERVER_READY"
+        assert (await receive(socket))["message"] == "SERVER_READY"
         await socket.send(TURN)
         assert await completed(socket) == [f" {said([1, 2, 3])}"]
         await socket.send(b"END_OF_AUDIO")
         with pytest.raises(ConnectionClosed):
-            await hear(socket)
+            await receive(socket)
         assert socket.close_code == 1000
-    async with httpx.AsyncClient() as browser:
-        assert (await browser.get(f"{server.http}/")).headers["content-type"].startswith("text/html")
+    assert (await server.get("/")).headers["content-type"].startswith("text/html")
 
 
 async def test_a_client_that_falls_silent_gets_its_last_text(server: Running) -> None:
     """Its protocol has no message that ends an utterance, and no silence follows a file."""
     async with client(server.address) as socket:
-        assert (await hear(socket))["message"] == "SERVER_READY"
+        assert (await receive(socket))["message"] == "SERVER_READY"
         await socket.send(pcm(speech([1, 2])))
         assert await completed(socket) == [f" {said([1, 2])}"]
         await socket.send(TURN)
@@ -72,7 +65,7 @@ async def test_a_key_is_a_header_a_query_or_a_subprotocol(serve: Serve) -> None:
     ]
     for path, options in ways:
         async with client(server.address, path, **options) as socket:
-            assert (await hear(socket))["message"] == "SERVER_READY"
+            assert (await receive(socket))["message"] == "SERVER_READY"
             assert socket.subprotocol == ("bearer" if "subprotocols" in options else None)
     wrong: list[tuple[str, dict[str, Any]]] = [("", {}), ("/?token=x", {}), ("", {"subprotocols": ["bearer", "x"]})]
     for path, options in wrong:
@@ -88,24 +81,24 @@ async def test_a_client_waits_when_the_server_is_full(serve: Serve) -> None:
     """The message carries the `uid`, if the client sent one. Then the client disconnects by itself."""
     server = await serve(max_sessions=1)
     async with client(server.address) as early:
-        await hear(early)
+        await receive(early)
         for first, uid in ((json.dumps(OPTIONS), "u1"), ("hello", None), (b"\0\0", None)):
             async with connect(f"ws://{server.address}") as late:
                 await late.send(first)
-                assert await hear(late) == {"uid": uid, "status": "WAIT", "message": pytest.approx(5 / 60)}
+                assert await receive(late) == {"uid": uid, "status": "WAIT", "message": pytest.approx(5 / 60)}
     assert server.metric("tutti_refused_total", reason="overloaded") == 3
 
 
 async def test_a_draining_server_sends_its_clients_elsewhere(server: Running) -> None:
     """They receive their text first, and no error, after which they would not reconnect."""
     async with client(server.address) as socket:
-        assert (await hear(socket))["message"] == "SERVER_READY"
+        assert (await receive(socket))["message"] == "SERVER_READY"
         await socket.send(pcm(speech([1, 2])))
-        assert (await hear(socket))["segments"]
+        assert (await receive(socket))["segments"]
         server.server.stop()
         assert await completed(socket) == [f" {said([1, 2])}"]
-        assert (await hear(socket))["status"] == "WARNING"
-        assert await hear(socket) == {"uid": "u1", "message": "DISCONNECT"}
+        assert (await receive(socket))["status"] == "WARNING"
+        assert await receive(socket) == {"uid": "u1", "message": "DISCONNECT"}
         with pytest.raises(ConnectionClosed):
-            await hear(socket)
+            await receive(socket)
         assert socket.close_code == 1012

@@ -49,20 +49,18 @@ async def test_live_sessions_need_the_scope_live(operator: Operator) -> None:
         with pytest.raises(ConnectionClosed):
             await call.recv()
         assert (call.close_code, call.close_reason) == (1008, "scope")
-    async with httpx.AsyncClient(base_url=server.http) as client:
-        for path in ("/v1/realtime/client_secrets", "/v1/realtime/transcription_sessions", "/v1/auth/grant"):
-            answers = [(await client.post(path, headers=bearer(key))).status_code for key in (live, files, "x")]
-            assert answers == [200, 403, 401], path
-        withdraw = "/v1/realtime/client_secrets/withdraw"
-        assert (await client.post(withdraw, headers=bearer(files))).status_code == 403
+    for path in ("/v1/realtime/client_secrets", "/v1/realtime/transcription_sessions", "/v1/auth/grant"):
+        answers = [(await server.post(path, headers=bearer(key))).status_code for key in (live, files, "x")]
+        assert answers == [200, 403, 401], path
+    withdraw = "/v1/realtime/client_secrets/withdraw"
+    assert (await server.post(withdraw, headers=bearer(files))).status_code == 403
 
 
 async def test_pages_of_any_origin_and_name_may_use_keys_of_the_database(operator: Operator) -> None:
     key = operator.create("speaks", "live")
     server = await operator.serve()
     headers = bearer(key) | {"origin": "https://app.example", "host": "captions.example"}
-    async with httpx.AsyncClient(base_url=server.http) as client:
-        answer = await client.post("/v1/realtime/client_secrets", headers=headers)
+    answer = await server.post("/v1/realtime/client_secrets", headers=headers)
     assert answer.status_code == 200, answer.text
 
 
@@ -70,17 +68,16 @@ async def test_pages_of_any_origin_and_name_may_use_keys_of_the_database(operato
 async def test_files_need_the_scope_files(operator: Operator) -> None:
     live, files = operator.create("speaks", "live"), operator.create("uploads", "files")
     server = await operator.serve()
-    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
-        for key, expected in ((files, 200), (live, 403), ("x", 401)):
-            answer = await client.post("/v1/audio/transcriptions", headers=bearer(key), files={"file": AUDIO})
-            assert answer.status_code == expected
-            answer = await client.post("/v1/audio/translations", headers=bearer(key), files={"file": AUDIO})
-            assert answer.status_code == (400 if expected == 200 else expected), "this model cannot translate"
-            answer = await client.post("/v1/listen", headers=bearer(key), content=AUDIO)
-            assert answer.status_code == expected
-            assert expected != 403 or "the key speaks has live" in answer.json()["err_msg"]
-            models = await client.get("/v1/models", headers=bearer(key))
-            assert models.status_code == (401 if key == "x" else 200)
+    for key, expected in ((files, 200), (live, 403), ("x", 401)):
+        answer = await server.post("/v1/audio/transcriptions", headers=bearer(key), files={"file": AUDIO})
+        assert answer.status_code == expected
+        answer = await server.post("/v1/audio/translations", headers=bearer(key), files={"file": AUDIO})
+        assert answer.status_code == (400 if expected == 200 else expected), "this model cannot translate"
+        answer = await server.post("/v1/listen", headers=bearer(key), content=AUDIO)
+        assert answer.status_code == expected
+        assert expected != 403 or "the key speaks has live" in answer.json()["err_msg"]
+        models = await server.get("/v1/models", headers=bearer(key))
+        assert models.status_code == (401 if key == "x" else 200)
 
 
 @pytest.mark.default
@@ -88,10 +85,7 @@ async def test_files_need_the_scope_files(operator: Operator) -> None:
 async def test_a_callback_needs_the_scope_jobs_however_it_is_written(operator: Operator, query: str) -> None:
     files, jobs = operator.create("uploads", "files"), operator.create("works", "jobs")
     server = await operator.serve(jobs=True, callback_hosts="h")
-    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
-        answers = [
-            await client.post(f"/v1/listen?{query}", headers=bearer(key), content=AUDIO) for key in (files, jobs)
-        ]
+    answers = [await server.post(f"/v1/listen?{query}", headers=bearer(key), content=AUDIO) for key in (files, jobs)]
     assert [answer.status_code for answer in answers] == [403, 200]
     stored = operator.database.run_here(lambda c: c.execute(text("SELECT options FROM tutti_jobs")).scalars().all())
     assert [json.loads(each) for each in stored] == [{"query": []}], "the address may hold a password"
@@ -115,11 +109,10 @@ async def test_metrics_are_open_unless_the_operator_asks_for_a_key(operator: Ope
     metrics, client_key = operator.create("prometheus", "metrics"), operator.create("acme")
     opened = await operator.serve()
     closed = await operator.serve(metrics_need_key=True)
-    async with httpx.AsyncClient() as client:
-        assert (await client.get(f"{opened.http}/metrics")).status_code == 200
-        for key, expected in ((metrics, 200), (client_key, 403), ("x", 401)):
-            assert (await client.get(f"{closed.http}/metrics", headers=bearer(key))).status_code == expected
-        assert (await client.get(f"{closed.http}/metrics")).status_code == 401
+    assert (await opened.get("/metrics")).status_code == 200
+    for key, expected in ((metrics, 200), (client_key, 403), ("x", 401)):
+        assert (await closed.get("/metrics", headers=bearer(key))).status_code == expected
+    assert (await closed.get("/metrics")).status_code == 401
 
 
 async def test_a_server_notices_keys_while_it_runs(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,13 +141,12 @@ async def test_limits_of_a_key_are_those_of_its_record(operator: Operator) -> No
     server = await operator.serve()
     async with connect(server.stream, additional_headers=bearer(one)):
         assert await status_of_socket(server, "/v1/stream", one) == 429
-    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
-        answer = await client.post("/v1/listen", headers=bearer(short), content=AUDIO)
-        assert answer.status_code == 200
-        usage = accounts(server).usage
-        assert usage
-        await usage.save()
-        assert (await client.post("/v1/listen", headers=bearer(short), content=AUDIO)).status_code == 429
+    answer = await server.post("/v1/listen", headers=bearer(short), content=AUDIO)
+    assert answer.status_code == 200
+    usage = accounts(server).usage
+    assert usage
+    await usage.save()
+    assert (await server.post("/v1/listen", headers=bearer(short), content=AUDIO)).status_code == 429
     other = await operator.serve()
     assert await status_of_socket(other, "/v1/stream", short) == 429
 
@@ -162,12 +154,11 @@ async def test_limits_of_a_key_are_those_of_its_record(operator: Operator) -> No
 async def test_readyz_says_that_the_database_is_away(serve: Serve) -> None:
     """And a key that may be valid gets 503 meanwhile, in every dialect; any other one gets 401."""
     server = await serve(database_keys=True, database_url="postgresql://nobody@127.0.0.1:1/none", api_keys="k")
-    async with httpx.AsyncClient(base_url=server.http) as client:
-        ready = await client.get("/readyz")
-        assert ready.status_code == 200 and "without the database: new keys are refused" in ready.text
-        for path in ("/v1/models", "/v1/usage"):
-            assert (await client.get(path, headers=bearer("tutti_x"))).status_code == 503
-        assert (await client.post("/v1/listen", headers=bearer("tutti_x"))).json()["err_code"] == "SERVICE_UNAVAILABLE"
+    ready = await server.get("/readyz")
+    assert ready.status_code == 200 and "without the database: new keys are refused" in ready.text
+    for path in ("/v1/models", "/v1/usage"):
+        assert (await server.get(path, headers=bearer("tutti_x"))).status_code == 503
+    assert (await server.post("/v1/listen", headers=bearer("tutti_x"))).json()["err_code"] == "SERVICE_UNAVAILABLE"
     for path in LIVE:
         assert [await status_of_socket(server, path, key) for key in ("tutti_x", "x", "k")] == [503, 401, 101], path
 

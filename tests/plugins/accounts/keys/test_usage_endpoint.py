@@ -50,18 +50,16 @@ async def speak(server: Running, key: str, **start: Any) -> None:
 
 
 async def usage_of(server: Running, bearer_key: str, **query: str) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
-        return await client.get("/v1/usage", headers=bearer(bearer_key), params=query)
+    return await server.get("/v1/usage", headers=bearer(bearer_key), params=query)
 
 
 @pytest.mark.default
 async def test_a_key_sees_its_own_usage_and_the_operator_that_of_all(operator: Operator) -> None:
     acme, other, boss = operator.create("acme"), operator.create("other"), operator.create("boss", "usage")
     server = await operator.serve(api_keys="plain")
-    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
-        for key in (acme, acme, "plain"):
-            answer = await client.post("/v1/listen", headers=bearer(key), content=AUDIO)
-            assert answer.status_code == 200
+    for key in (acme, acme, "plain"):
+        answer = await server.post("/v1/listen", headers=bearer(key), content=AUDIO)
+        assert answer.status_code == 200
     file_s = answer.json()["metadata"]["duration"]
     await speak(server, acme)
     own = (await usage_of(server, acme)).json()
@@ -122,11 +120,10 @@ async def test_without_a_database_keys_of_the_file_are_counted_in_the_metrics(se
     """Nothing keeps their usage, which a client is told."""
     server = await serve(keys_file=keys_file, api_keys="plain")
     await speak(server, "a")
-    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
-        for key in ("a", "plain"):
-            answer = await client.post("/v1/listen", headers=bearer(key), content=AUDIO)
-            assert answer.status_code == 200
-        page = (await client.get("/metrics")).text
+    for key in ("a", "plain"):
+        answer = await server.post("/v1/listen", headers=bearer(key), content=AUDIO)
+        assert answer.status_code == 200
+    page = (await server.get("/metrics")).text
     file_s = answer.json()["metadata"]["duration"]
     audio = {line.partition(" ")[0]: float(line.split()[1]) for line in page.splitlines() if "tutti_key_" in line[:10]}
     assert audio['tutti_key_audio_seconds_total{key="acme",kind="live"}'] == pytest.approx(len(TALK) / 16_000, abs=0.01)
@@ -141,8 +138,7 @@ async def test_the_series_of_keys_begin_before_their_first_use(operator: Operato
     """A series that begins with its first use hides that from `increase()`, by which operators bill."""
     operator.create("other one")
     server = await operator.serve(keys_file=keys_file)
-    async with httpx.AsyncClient(base_url=server.http) as client:
-        page = (await client.get("/metrics")).text
+    page = (await server.get("/metrics")).text
     for key in ("acme", "boss", "other one", "other"):
         for kind in ("live", "file", "job"):
             for name in ("tutti_key_audio_seconds_total", "tutti_key_uses_total"):
