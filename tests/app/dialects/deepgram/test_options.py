@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -57,6 +58,11 @@ def recorded(*query: tuple[str, str]) -> Options:
     return parse(query, LANGUAGES, is_live=False)
 
 
+def for_both(mark: Callable[..., pytest.MarkDecorator], option: str, **how: str) -> Callable[[Any], Any]:
+    """Mark what a test shows of an option that is the same live and for recordings."""
+    return lambda test: mark(LIVE, option, **how)(mark(FILE, option, **how)(test))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [pytest.param(*each, marks=refused(LIVE, each[0], how=NAMED)) for each in IGNORED_LIVE.items()],
@@ -86,8 +92,7 @@ REDACT = (
 )
 
 
-@approximated(LIVE, "redact", how=REDACT)
-@approximated(FILE, "redact", how=REDACT)
+@for_both(approximated, "redact", how=REDACT)
 @pytest.mark.parametrize("read", [live, recorded])
 def test_what_must_not_be_written_down(read: Callable[..., Options]) -> None:
     assert read(("redact", "pci"), ("redact", "ssn, email_address,true")).start.text_rules.redact == (
@@ -105,10 +110,8 @@ def test_what_must_not_be_written_down(read: Callable[..., Options]) -> None:
 ENGLISH = "English only; elsewhere named in the header `x-tutti-ignored`"
 
 
-@approximated(LIVE, "numerals", how=ENGLISH)
-@approximated(FILE, "numerals", how=ENGLISH)
-@approximated(LIVE, "profanity_filter", how=ENGLISH)
-@approximated(FILE, "profanity_filter", how=ENGLISH)
+@for_both(approximated, "numerals", how=ENGLISH)
+@for_both(approximated, "profanity_filter", how=ENGLISH)
 @pytest.mark.parametrize("read", [live, recorded])
 def test_numerals_and_profanity_in_english(read: Callable[..., Options]) -> None:
     wanted = (("numerals", "true"), ("profanity_filter", "true"))
@@ -132,8 +135,7 @@ def test_phrases_that_are_looked_for(read: Callable[..., Options]) -> None:
             read(("search", wrong))
 
 
-@supported(LIVE, "replace")
-@supported(FILE, "replace")
+@for_both(supported, "replace")
 @pytest.mark.parametrize("read", [live, recorded])
 def test_words_that_are_replaced(read: Callable[..., Options]) -> None:
     options = read(("replace", "Cuba nets:Kubernetes: the second"), ("replace", "um"))
@@ -156,8 +158,7 @@ def test_a_recording_may_have_a_callback() -> None:
 @approximated(
     FILE, "model", how="with one model any name is accepted; `metadata.model_info` names the model that answers"
 )
-@supported(LIVE, "mip_opt_out")
-@supported(FILE, "mip_opt_out")
+@for_both(supported, "mip_opt_out")
 @supported(LIVE, "no_delay")
 def test_what_needs_nothing_done_is_granted() -> None:
     """Nothing is kept, or held back."""
@@ -166,10 +167,8 @@ def test_what_needs_nothing_done_is_granted() -> None:
     assert recorded(*query) == recorded()
 
 
-@supported(LIVE, "encoding=linear16, linear32, mulaw, alaw")
-@supported(FILE, "encoding=linear16, linear32, mulaw, alaw")
-@supported(LIVE, "sample_rate")
-@supported(FILE, "sample_rate")
+@for_both(supported, "encoding=linear16, linear32, mulaw, alaw")
+@for_both(supported, "sample_rate")
 @pytest.mark.parametrize(
     ("encoding", "ours"),
     [("linear16", "pcm_s16le"), ("linear32", "pcm_f32le"), ("mulaw", "mulaw"), ("alaw", "alaw")],
@@ -180,8 +179,7 @@ def test_raw_encodings(encoding: str, ours: Encoding) -> None:
         assert read(*query).audio == AudioFormat(ours, 8000, 1, is_mixed=True)
 
 
-@supported(LIVE, "channels")
-@supported(FILE, "channels")
+@for_both(supported, "channels")
 def test_channels_are_mixed_unless_each_is_to_be_transcribed() -> None:
     query = (("encoding", "linear16"), ("sample_rate", "8000"), ("channels", "2"))
     assert live(*query).audio == AudioFormat("pcm_s16le", 8000, 2, is_mixed=True)
@@ -189,8 +187,7 @@ def test_channels_are_mixed_unless_each_is_to_be_transcribed() -> None:
     assert apart.audio == AudioFormat("pcm_s16le", 8000, 2, is_mixed=False)
 
 
-@supported(LIVE, "encoding=flac, opus, ogg-opus, speex (in their containers)")
-@supported(FILE, "encoding=flac, opus, ogg-opus, speex (in their containers)")
+@for_both(supported, "encoding=flac, opus, ogg-opus, speex (in their containers)")
 @pytest.mark.parametrize("encoding", [None, "flac", "opus", "ogg-opus", "speex"])
 def test_containers_say_for_themselves_what_they_hold(encoding: str | None) -> None:
     query = [("encoding", encoding)] if encoding else []
@@ -199,16 +196,14 @@ def test_containers_say_for_themselves_what_they_hold(encoding: str | None) -> N
     assert recorded(*query).audio is None
 
 
-@refused(LIVE, "encoding=amr-nb, amr-wb, g729", how="HTTP 400")
-@refused(FILE, "encoding=amr-nb, amr-wb, g729", how="HTTP 400")
+@for_both(refused, "encoding=amr-nb, amr-wb, g729", how="HTTP 400")
 @pytest.mark.parametrize("encoding", ["amr-nb", "amr-wb", "g729", "linear24"])
 def test_other_encodings_are_refused(encoding: str) -> None:
     with pytest.raises(BadStart, match="encoding: expected one of linear16"):
         live(("encoding", encoding))
 
 
-@supported(LIVE, "language")
-@supported(FILE, "language")
+@for_both(supported, "language")
 @pytest.mark.parametrize(
     ("asked", "code"),
     [(None, "en"), ("en", "en"), ("en-US", "en"), ("de-CH", "de"), ("DE", "de"), ("zh-HK", "yue")],
@@ -224,8 +219,7 @@ MULTI_HOW = (
 )
 
 
-@approximated(LIVE, "language=multi", how=MULTI_HOW)
-@approximated(FILE, "language=multi", how=MULTI_HOW)
+@for_both(approximated, "language=multi", how=MULTI_HOW)
 def test_any_of_the_models_languages_may_be_spoken() -> None:
     options = live(("language", "multi"))
     assert (options.start.language, options.is_multilingual, options.start.locks_language) == (None, True, False)
@@ -304,8 +298,7 @@ def test_endpointing(asked: str | None, silence_ms: int, tells: bool, adjusted: 
     assert (options.reports_endpoints, options.adjusted) == (tells, adjusted)
 
 
-@approximated(LIVE, "keyterm", how=KEYTERMS)
-@approximated(FILE, "keyterm", how=KEYTERMS)
+@for_both(approximated, "keyterm", how=KEYTERMS)
 def test_key_terms_are_hotwords() -> None:
     options = live(("keyterm", "customer service"), ("keyterm", " Kowalski:2 "))
     assert (options.start.hotwords, options.adjusted) == (("customer service", "Kowalski:2"), ())
@@ -315,8 +308,7 @@ def test_key_terms_are_hotwords() -> None:
     assert live(("keyterm", "x" * 1000)).adjusted == ("keyterm=0 of 1",)
 
 
-@approximated(LIVE, "keywords", how=KEYWORDS)
-@approximated(FILE, "keywords", how=KEYWORDS)
+@for_both(approximated, "keywords", how=KEYWORDS)
 def test_keywords_are_hotwords_without_weights() -> None:
     assert live(("keywords", "Kowalski")).adjusted == ()
     options = live(("keywords", "Kowalski:2.5"), ("keywords", "a:b"))
