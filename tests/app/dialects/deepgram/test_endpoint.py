@@ -463,18 +463,6 @@ async def test_wrong_recordings_and_trouble_of_the_engine_are_explained(
         assert f"[{answer.headers['dg-request-id']}] failed with {error.code}: " in caplog.text
 
 
-async def test_too_many_recordings_are_refused(serve: Serve) -> None:
-    transcriber = FakeTranscriber(holds=True)
-    server = await serve(transcriber, max_uploads=1)
-    first = asyncio.create_task(post(server, wav(TALK)))
-    await transcriber.opened.wait()
-    refused = await post(server, wav(TALK))
-    check_error(refused, 429, "TOO_MANY_REQUESTS")
-    assert refused.headers["retry-after"] == "5"
-    transcriber.release()
-    assert (await first).status_code == 200
-
-
 def check_error(response: httpx.Response, status: int, code: str) -> None:
     assert response.status_code == status
     body = response.json()

@@ -407,13 +407,17 @@ async def test_engine_trouble_has_its_status(
 
 
 async def test_too_many_uploads_are_refused(serve: Serve) -> None:
+    """In the words of each protocol."""
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber, max_uploads=1)
     first = asyncio.create_task(post(server.http, wav(TALK)))
     await transcriber.opened.wait()
     refused = await post(server.http, wav(TALK))
-    assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
     assert refused.json()["error"]["type"] == "rate_limit_error"
+    of_deepgram = await server.post("/v1/listen", content=wav(TALK))
+    assert of_deepgram.json()["err_code"] == "TOO_MANY_REQUESTS"
+    for answer in (refused, of_deepgram):
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "5")
     transcriber.release()
     assert (await first).status_code == 200
 
