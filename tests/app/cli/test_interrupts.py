@@ -70,18 +70,19 @@ run(work())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "stage"),
+    ("program", "number", "status"),
     [
-        (("-c", IMPORTS), "importing"),
-        (("-c", LOADS), "loading"),
-        (("-c", BLOCKS), "blocking"),
+        *((program, signal.SIGINT, INTERRUPTED) for program in (IMPORTS, LOADS, BLOCKS)),
+        *((program, signal.SIGTERM, -signal.SIGTERM) for program in (LOADS, BLOCKS)),
     ],
+    ids=["imports", "waits", "is busy", "waits, SIGTERM", "is busy, SIGTERM"],
 )
-def test_a_command_ends_with_the_status_of_ctrl_c(arguments: tuple[str, ...], stage: str) -> None:
-    with running(*arguments) as command:
-        command.wait_for(stage)
-        command.interrupt()
-        assert command.end() == (INTERRUPTED, "")
+def test_a_command_ends_with_the_status_of_its_signal(program: str, number: signal.Signals, status: int) -> None:
+    """While it imports, waits for a thread, or keeps its event loop busy."""
+    with running("-c", program) as command:
+        command.wait_for("ing")
+        command.signal(number)
+        assert command.end() == (status, "")
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, -signal.SIGTERM)])
@@ -93,14 +94,6 @@ def test_a_command_that_is_stopped_leaves_no_unfinished_file(
         command.signal(number)
         assert command.end() == (status, "")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("program", [LOADS, BLOCKS])
-def test_sigterm_ends_a_command_that_cannot_be_interrupted(program: str) -> None:
-    with running("-c", program) as command:
-        command.wait_for("ing")
-        command.signal(signal.SIGTERM)
-        assert command.end() == (-signal.SIGTERM, "")
 
 
 @pytest.mark.nightly
