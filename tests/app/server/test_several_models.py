@@ -31,6 +31,17 @@ async def serving(serve: Serve, shelf: Shelf, **values: Any) -> Running:
     return await serve(further=[shelf.model], **values)
 
 
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+async def server(serve: Serve, shelf: Shelf) -> Running:
+    """A server with the model of the shelf as its second one."""
+    return await serving(serve, shelf)
+
+
 async def posted(server: Running, path: str = "/v1/audio/transcriptions", **fields: str) -> httpx.Response:
     return await server.post(path, files={"file": ("talk.wav", RECORDING)}, data=fields)
 
@@ -60,9 +71,8 @@ async def test_a_file_is_transcribed_by_the_model_of_its_form(serve: Serve) -> N
     assert (await posted(server, model="large")).headers["x-tutti-model"] == "large" and shelf.n_loads == 2
 
 
-async def test_the_model_of_a_form_is_read_as_its_other_fields(serve: Serve) -> None:
+async def test_the_model_of_a_form_is_read_as_its_other_fields(server: Running) -> None:
     """A client that names a model in a list must not get another one without a word."""
-    server = await serving(serve, Shelf())
     answer = await posted(server, **{"model[]": "large"})
     assert answer.headers["x-tutti-model"] == "large"
 
@@ -73,8 +83,7 @@ async def test_a_file_whose_model_has_no_room_is_refused_for_now(serve: Serve) -
     assert "large needs" in answer.json()["error"]["message"] and "retry-after" in answer.headers
 
 
-async def test_the_list_has_all_models_and_says_which_is_the_default(serve: Serve) -> None:
-    server = await serving(serve, Shelf())
+async def test_the_list_has_all_models_and_says_which_is_the_default(server: Running) -> None:
     listed = (await server.get("/v1/models")).json()["data"]
     assert [(each["id"], each["root"], each["is_default"]) for each in listed] == [
         ("fake", "fake", True),
@@ -150,8 +159,7 @@ async def deepgram(server: Running, model: str) -> dict[str, Any]:
     return next(each for each in results if each["type"] == "Results" and each["is_final"])
 
 
-async def test_deepgrams_clients_choose_in_the_url(serve: Serve) -> None:
-    server = await serving(serve, Shelf())
+async def test_deepgrams_clients_choose_in_the_url(server: Running) -> None:
     for name, answers in (("nova-3", "fake"), ("large", "large")):
         result = await deepgram(server, name)
         assert result["metadata"]["model_info"]["name"] == answers
@@ -189,9 +197,7 @@ async def test_the_loading_of_a_model_takes_no_time_of_its_client(
 
 
 @pytest.mark.parametrize("is_in_url", [True, False])
-async def test_realtime_clients_choose_in_the_url_or_an_update(serve: Serve, is_in_url: bool) -> None:
-    shelf = Shelf()
-    server = await serving(serve, shelf)
+async def test_realtime_clients_choose_in_the_url_or_an_update(server: Running, shelf: Shelf, is_in_url: bool) -> None:
     update = json.loads(json.dumps(UPDATE))
     if not is_in_url:
         update["session"]["audio"]["input"]["transcription"] = {"model": "large"}
@@ -233,10 +239,8 @@ async def whisperlive(server: Running, model: str) -> list[dict[str, Any]]:
     return messages
 
 
-async def test_whisperlives_clients_choose_in_their_options(serve: Serve) -> None:
+async def test_whisperlives_clients_choose_in_their_options(server: Running, shelf: Shelf) -> None:
     """`small` is what they ask for unless their user says something else: it means any."""
-    shelf = Shelf()
-    server = await serving(serve, shelf)
     usual = await whisperlive(server, "small")
     assert any("'small' is not served here; fake is" in str(each.get("message")) for each in usual)
     assert shelf.n_loads == 0
@@ -245,9 +249,7 @@ async def test_whisperlives_clients_choose_in_their_options(serve: Serve) -> Non
     assert UNKNOWN in (await whisperlive(server, "other"))[-1]["message"]
 
 
-async def test_telephone_systems_choose_with_a_parameter_of_the_call(serve: Serve) -> None:
-    shelf = Shelf()
-    server = await serving(serve, shelf)
+async def test_telephone_systems_choose_with_a_parameter_of_the_call(server: Running, shelf: Shelf) -> None:
     for name, expected in (("large", {"type": "started", "model": "large"}), ("other", {"code": "bad_start"})):
         async with subscriber(server.address) as listener:
             async with call(server.address, tracks=["inbound"], customParameters={"model": name}) as socket:
@@ -272,8 +274,7 @@ async def test_wyomings_clients_choose_with_transcribe(serve: Serve) -> None:
         assert "name: " + UNKNOWN in (await client.event())["data"]["text"]
 
 
-async def test_each_model_has_its_counters(serve: Serve) -> None:
-    server = await serving(serve, Shelf())
+async def test_each_model_has_its_counters(server: Running) -> None:
     await native(server, model="large")
     page = (await server.get("/metrics")).text
     assert 'tutti_engine_up{engine="fake"} 1.0' in page and 'tutti_engine_up{engine="large"} 1.0' in page

@@ -81,6 +81,13 @@ async def wyoming(server: Running, *, is_deaf: bool = False) -> AsyncIterator[Cl
                 await writer.wait_closed()
 
 
+@pytest.fixture
+async def client(serve: Serve) -> AsyncIterator[Client]:
+    """A client of a server with no other settings."""
+    async with wyoming(await serve(wyoming_port=free_port())) as client:
+        yield client
+
+
 class WatchedPort(WyomingPort):
     """Shows how much waits to be sent to its last client."""
 
@@ -115,24 +122,22 @@ async def flood(client: Client, port: WatchedPort) -> int:
     return peak
 
 
-async def test_a_satellite_gets_one_text_for_its_audio(serve: Serve) -> None:
+async def test_a_satellite_gets_one_text_for_its_audio(client: Client) -> None:
     """It asks first what there is. A pause between words makes two utterances and no second text."""
-    server = await serve(wyoming_port=free_port())
-    async with wyoming(server) as client:
-        client.send("describe")
-        (program,) = (await client.event())["data"]["asr"]
-        (model,) = program["models"]
-        assert (program["name"], model["name"], model["languages"]) == ("tutti", "fake", ["en", "de"])
-        client.send("ping", text="x")
-        assert await client.event() == {"type": "pong", "data": {"text": "x"}}
-        client.send("something-new")
-        client.send("transcribe", language="en-GB", transcript_names=["Kitchen"])
-        client.send("audio-start", **FORMAT)
-        for part in (speech([1, 2]), silence(1.5), speech([3, 4]), silence(0.3)):
-            client.send("audio-chunk", pcm(part), **FORMAT)
-        client.send("audio-stop")
-        assert await client.event() == {"type": "transcript", "data": {"text": said([1, 2, 3, 4]), "language": "en"}}
-        assert await client.reader.read() == b""
+    client.send("describe")
+    (program,) = (await client.event())["data"]["asr"]
+    (model,) = program["models"]
+    assert (program["name"], model["name"], model["languages"]) == ("tutti", "fake", ["en", "de"])
+    client.send("ping", text="x")
+    assert await client.event() == {"type": "pong", "data": {"text": "x"}}
+    client.send("something-new")
+    client.send("transcribe", language="en-GB", transcript_names=["Kitchen"])
+    client.send("audio-start", **FORMAT)
+    for part in (speech([1, 2]), silence(1.5), speech([3, 4]), silence(0.3)):
+        client.send("audio-chunk", pcm(part), **FORMAT)
+    client.send("audio-stop")
+    assert await client.event() == {"type": "transcript", "data": {"text": said([1, 2, 3, 4]), "language": "en"}}
+    assert await client.reader.read() == b""
 
 
 @pytest.mark.parametrize(
@@ -148,35 +153,29 @@ async def test_a_satellite_gets_one_text_for_its_audio(serve: Serve) -> None:
         ("audio-chunk", {}, "expected audio-start and then audio of its format"),
     ],
 )
-async def test_what_cannot_be_done_is_an_error(serve: Serve, kind: str, data: dict[str, Any], message: str) -> None:
-    server = await serve(wyoming_port=free_port())
-    async with wyoming(server) as client:
-        client.send(kind, **data)
-        client.send("audio-start", **FORMAT)
-        event = await client.event()
-        assert event["type"] == "error" and message in event["data"]["text"]
+async def test_what_cannot_be_done_is_an_error(client: Client, kind: str, data: dict[str, Any], message: str) -> None:
+    client.send(kind, **data)
+    client.send("audio-start", **FORMAT)
+    event = await client.event()
+    assert event["type"] == "error" and message in event["data"]["text"]
 
 
-async def test_a_second_start_changes_no_format(serve: Serve) -> None:
+async def test_a_second_start_changes_no_format(client: Client) -> None:
     """The audio after it would be taken as that of the first."""
-    server = await serve(wyoming_port=free_port())
-    async with wyoming(server) as client:
-        other = FORMAT | {"rate": 8000}
-        client.send("audio-start", **FORMAT)
-        client.send("audio-start", **other)
-        client.send("audio-chunk", pcm(speech([1])), **other)
-        client.send("audio-stop")
-        assert (await client.event())["data"]["code"] == "already_started"
-        last = await client.event()
-        assert last["type"] == "error" and "of its format" in last["data"]["text"]
-        assert await client.reader.read() == b""
+    other = FORMAT | {"rate": 8000}
+    client.send("audio-start", **FORMAT)
+    client.send("audio-start", **other)
+    client.send("audio-chunk", pcm(speech([1])), **other)
+    client.send("audio-stop")
+    assert (await client.event())["data"]["code"] == "already_started"
+    last = await client.event()
+    assert last["type"] == "error" and "of its format" in last["data"]["text"]
+    assert await client.reader.read() == b""
 
 
-async def test_names_may_be_null(serve: Serve) -> None:
-    server = await serve(wyoming_port=free_port())
-    async with wyoming(server) as client:
-        client.speak(1, transcript_names=None, transcript_terms=None)
-        assert (await client.event())["data"]["text"] == said([1])
+async def test_names_may_be_null(client: Client) -> None:
+    client.speak(1, transcript_names=None, transcript_terms=None)
+    assert (await client.event())["data"]["text"] == said([1])
 
 
 @pytest.mark.parametrize(
@@ -188,13 +187,11 @@ async def test_names_may_be_null(serve: Serve) -> None:
         b'{"type": "ping", "data_length": 207}\n{"text":' + b"[" * 99 + b"]" * 99 + b"}",
     ],
 )
-async def test_what_is_no_event_is_an_error(serve: Serve, junk: bytes) -> None:
+async def test_what_is_no_event_is_an_error(client: Client, junk: bytes) -> None:
     """Also data that is too deep only inside its event."""
-    server = await serve(wyoming_port=free_port())
-    async with wyoming(server) as client:
-        client.writer.write(junk)
-        assert "expected a" in (await client.event())["data"]["text"]
-        assert await client.reader.read() == b""
+    client.writer.write(junk)
+    assert "expected a" in (await client.event())["data"]["text"]
+    assert await client.reader.read() == b""
 
 
 async def test_a_full_server_says_so(serve: Serve) -> None:
