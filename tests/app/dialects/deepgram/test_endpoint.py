@@ -13,10 +13,10 @@ import httpx
 import numpy as np
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
-from tests.app.conftest import Running, Serve, receive_all
+from tests.app.conftest import Running, Serve, receive_all, refusal
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode
 from tests.app.service.test_models import Shelf
@@ -199,9 +199,7 @@ async def test_a_key_is_shown_in_a_header_or_as_a_subprotocol(serve: Serve, vers
         {"subprotocols": ["token", "wrong"]},
         {"subprotocols": ["token"]},
     ):
-        with pytest.raises(InvalidStatus) as caught:
-            await connect(url, **options)
-        check_refusal(caught.value, 401, "INVALID_AUTH")
+        check_refusal(await refusal(url, **options), 401, "INVALID_AUTH")
 
 
 async def test_refusals_come_before_the_upgrade(serve: Serve) -> None:
@@ -209,10 +207,9 @@ async def test_refusals_come_before_the_upgrade(serve: Serve) -> None:
     server = await serve(max_sessions=1)
 
     async def refused(status: int, code: str, encoding: str = "linear32", **options: Any) -> Any:
-        with pytest.raises(InvalidStatus) as caught:
-            await connect(live_url(server, **RAW | {"encoding": encoding}), **options)
-        check_refusal(caught.value, status, code)
-        return caught.value.response.headers
+        response = await refusal(live_url(server, **RAW | {"encoding": encoding}), **options)
+        check_refusal(response, status, code)
+        return response.headers
 
     await refused(400, "Bad Request", subprotocols=[Subprotocol("tutti.v1")])
     await refused(400, "INVALID_QUERY_PARAMETER", encoding="g729")
@@ -224,8 +221,7 @@ async def test_refusals_come_before_the_upgrade(serve: Serve) -> None:
     await refused(503, "SERVICE_UNAVAILABLE")
 
 
-def check_refusal(error: InvalidStatus, status: int, code: str) -> None:
-    response = error.response
+def check_refusal(response: Response, status: int, code: str) -> None:
     assert response.status_code == status
     assert response.body
     body = json.loads(response.body)
@@ -281,9 +277,7 @@ async def test_a_token_opens_streams_for_a_while(serve: Serve, monkeypatch: pyte
     assert (await grant(server, authorization="Token secret")).json()["expires_in"] == 30
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 61)
-    with pytest.raises(InvalidStatus) as caught:
-        await connect(url, subprotocols=[Subprotocol("bearer"), token])
-    check_refusal(caught.value, 401, "INVALID_AUTH")
+    check_refusal(await refusal(url, subprotocols=[Subprotocol("bearer"), token]), 401, "INVALID_AUTH")
 
 
 async def test_bad_requests_for_tokens_are_explained(server: Running) -> None:

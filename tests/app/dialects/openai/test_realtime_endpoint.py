@@ -11,10 +11,10 @@ import httpx
 import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from tests.app.conftest import Running, Serve, receive
+from tests.app.conftest import Running, Serve, receive, refusal
 from tests.compat.conformance import approximated, supported
 from tests.fakes import said, silence, speech
 from tutti_server.app.dialects.body_endpoint import MAX_BODY_BYTES
@@ -36,10 +36,7 @@ async def opened(server: Running, query: str = "", **options: Any) -> AsyncItera
 
 async def refused(server: Running, query: str = "", **options: Any) -> httpx.Response:
     """The answer before the upgrade."""
-    with pytest.raises(InvalidStatus) as caught:
-        async with opened(server, query, **options):
-            pass
-    response = caught.value.response
+    response = await refusal(f"ws://{server.address}/v1/realtime{query}", **options)
     headers = dict(response.headers.raw_items())
     return httpx.Response(response.status_code, headers=headers, content=bytes(response.body))
 

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus
 
-from tests.app.conftest import Running, Serve, receive_all
+from tests.app.conftest import Running, Serve, receive_all, refusal
 from tests.app.dialects.twilio.test_wire import begin
 from tests.fakes import FakeTranscriber, said, silence, slow_mulaw, speech
 from tutti_server.app.service.shared_state import SharedState
@@ -117,9 +116,7 @@ async def test_without_a_key_there_is_no_call(serve: Serve, caplog: pytest.LogCa
     caplog.set_level(logging.INFO)
     server = await serve(api_keys="k")
     for path in ("v1/twilio/x", "v1/calls/CA1"):
-        with pytest.raises(InvalidStatus) as refused:
-            await connect(f"ws://{server.address}/{path}")
-        assert refused.value.response.status_code == 401
+        assert (await refusal(f"ws://{server.address}/{path}")).status_code == 401
     async with call(server.address, customParameters={"token": "x"}) as socket:
         assert await receive_all(socket) == []
         assert (socket.close_code, socket.close_reason) == (1008, "unauthorized")
@@ -203,10 +200,8 @@ async def test_subscribers_receive_the_errors_of_a_call(server: Running) -> None
 async def test_subscribers_are_refused_with_several_gateways(serve: Serve) -> None:
     """The call may be at another gateway. Calls themselves are always accepted."""
     server = await serve(shared=SharedState(n_gateways=2))
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(f"ws://{server.address}/v1/calls/CA1")
-    assert refused.value.response.status_code == 501
-    assert b"webhook" in refused.value.response.body
+    response = await refusal(f"ws://{server.address}/v1/calls/CA1")
+    assert response.status_code == 501 and b"webhook" in response.body
     async with call(server.address, tracks=["inbound"]):
         pass
 
@@ -215,9 +210,7 @@ async def test_a_call_counts_as_a_session(serve: Serve) -> None:
     server = await serve(max_sessions=1)
     async with call(server.address), subscriber(server.address) as listener:
         await listener.recv()
-        with pytest.raises(InvalidStatus) as refused:
-            await connect(f"ws://{server.address}/v1/twilio")
-        assert refused.value.response.status_code == 503
+        assert (await refusal(f"ws://{server.address}/v1/twilio")).status_code == 503
 
 
 async def test_a_draining_server_sends_waiting_subscribers_elsewhere(server: Running) -> None:
@@ -252,7 +245,6 @@ async def test_one_live_key_leaves_places_of_subscribers_to_others(serve: Serve)
     async with AsyncExitStack() as stack:
         for number in range(8):
             await stack.enter_async_context(subscriber(server.address, f"CA{number}", additional_headers=greedy))
-        with pytest.raises(InvalidStatus) as refused:
-            await stack.enter_async_context(subscriber(server.address, additional_headers=greedy))
-        assert refused.value.response.status_code == 503 and refused.value.response.headers["retry-after"]
+        response = await refusal(f"ws://{server.address}/v1/calls/CA1", additional_headers=greedy)
+        assert response.status_code == 503 and response.headers["retry-after"]
         await stack.enter_async_context(subscriber(server.address, additional_headers=modest))
