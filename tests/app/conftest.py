@@ -143,6 +143,13 @@ async def receive_all(socket: ClientConnection) -> list[dict[str, Any]]:
     return messages
 
 
+async def until(socket: ClientConnection, kind: str) -> dict[str, Any]:
+    """The next message of this type."""
+    while (message := await receive(socket))["type"] != kind:
+        pass
+    return message
+
+
 class NoMemory:
     """Has no room for a further model that needs any."""
 

@@ -19,8 +19,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from tests.app.conftest import Running, Serve, receive, receive_all, refusal
-from tests.app.publish.serving_rooms import until
+from tests.app.conftest import Running, Serve, receive, receive_all, refusal, until
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
 from tutti_server.app.dialects.native.room_endpoint import Publication
 from tutti_server.app.dialects.native.wire import Native

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.app.conftest import Running
+from tests.app.conftest import Running, until
 from tests.app.publish.made_up import Message, Reader
 from tests.fakes import pcm, silence, speech
 
@@ -30,14 +30,6 @@ async def say(socket: ClientConnection, numbers: Iterable[int]) -> Message:
     await socket.send(pcm(speech(numbers)))
     await socket.send(pcm(silence(1.0)))
     return await until(socket, "utterance")
-
-
-async def until(socket: ClientConnection, kind: str) -> Message:
-    """The next event of this type."""
-    while True:
-        message: Message = json.loads(await socket.recv())
-        if message["type"] == kind:
-            return message
 
 
 class Listener:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.app.conftest import Running, Serve
-from tests.app.publish.serving_rooms import eventually, listener, metric_becomes, say, speaker, until
+from tests.app.conftest import Running, Serve, until
+from tests.app.publish.serving_rooms import eventually, listener, metric_becomes, say, speaker
 from tests.fakes import MODEL, FakeTranscriber, pcm, said, speech
 from tutti_server.app.service.shared_state import SharedState
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.app.conftest import Serve
-from tests.app.publish.serving_rooms import eventually, listener, say, speaker, until
+from tests.app.conftest import Serve, until
+from tests.app.publish.serving_rooms import eventually, listener, say, speaker
 from tests.fakes import pcm, said, speech
 from tests.redis_server import RedisServer
 from tutti_server.app.service.shared_state import SharedState

@@ -17,12 +17,12 @@ import pytest
 from numpy.typing import NDArray
 from websockets.asyncio.client import connect
 
-from tests.app.conftest import Running
+from tests.app.conftest import Running, until
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.dialects.openai.test_realtime_endpoint import UPDATE
 from tests.app.dialects.twilio.test_endpoint import messages
 from tests.app.dialects.twilio.test_wire import begin
-from tests.app.publish.serving_rooms import listener, speaker, until
+from tests.app.publish.serving_rooms import listener, speaker
 from tests.app.session.decoding.test_translations import TRANSLATES
 from tests.app.translation.test_chat_translator import StandIn, echo
 from tests.fakes import FakeTranscriber, pcm, silence, slow_mulaw, speech

@@ -20,7 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from benchmarks.server import free_port
-from tests.app.conftest import Running, Serve, receive_all, refusal
+from tests.app.conftest import Running, Serve, receive_all, refusal, until
 from tests.app.dialects.twilio.test_endpoint import slowly, subscriber, texts
 from tests.fakes import FakeTranscriber, said, silence, speech
 from tests.redis_server import redis_server
@@ -281,8 +281,7 @@ async def test_a_draining_server_sends_its_text_and_disconnects(serve: Serve) ->
     async with subscriber(server.address, additional_headers=KEY) as listener, hook(server) as send:
         socket = await send("open", **opening("CA1"))
         await send_all(socket, np.repeat(np.frombuffer(slowly([1, 2])[:-3000], np.uint8), 2).tobytes(), 1600)
-        while json.loads(await listener.recv())["type"] != "interim":
-            pass
+        await until(listener, "interim")
         server.server.stop()
         messages = await receive_all(socket)
     assert messages[-1]["type"] == "disconnect"
@@ -370,8 +369,7 @@ async def test_a_draining_server_makes_a_call_of_audiosocket_final(serve: Serve)
     server = await serve(audiosocket_port=free_port())
     async with subscriber(server.address, str(CALL)) as listener, audiosocket(server) as (reader, writer):
         writer.write(packet(ID, CALL.bytes) + packet(0x12, linear([1, 2])[:-8000]))
-        while json.loads(await listener.recv())["type"] != "interim":
-            pass
+        await until(listener, "interim")
         server.server.stop()
         assert await reader.read() == HANGUP_PACKET
         assert texts(await receive_all(listener), 0)

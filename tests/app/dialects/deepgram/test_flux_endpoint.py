@@ -1,6 +1,5 @@
 """Deepgram's `/v2/listen` on a real server: keys, refusals, raw audio and containers."""
 
-import asyncio
 import json
 import uuid
 from typing import Any
@@ -8,7 +7,7 @@ from urllib.parse import urlencode
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.app.conftest import Running, Serve, receive_all, refusal
+from tests.app.conftest import Running, Serve, receive_all, refusal, until
 from tests.app.dialects.deepgram.test_endpoint import TALK, TEXT, check_refusal
 from tests.app.dialects.deepgram.test_flux_wire import check_states
 from tests.app.media.test_file_decoder import encode
@@ -84,7 +83,5 @@ async def test_a_client_without_a_key_takes_a_place_with_a_message_that_is_right
     server = await serve(max_sessions=1)
     async with connect(flux_url(server, **RAW)) as socket:
         await socket.send(json.dumps({"type": "Configure", "thresholds": 1}))
-        async with asyncio.timeout(20):
-            while json.loads(await socket.recv())["type"] != "ConfigureFailure":
-                pass
+        await until(socket, "ConfigureFailure")
         assert server.service.admission.sessions == set()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.app.conftest import Running, Serve, receive_all, refusal
+from tests.app.conftest import Running, Serve, receive_all, refusal, until
 from tests.app.dialects.twilio.test_wire import begin
 from tests.fakes import FakeTranscriber, said, silence, slow_mulaw, speech
 from tutti_server.app.service.shared_state import SharedState
@@ -176,9 +176,8 @@ async def test_a_newer_stream_takes_a_call_over(serve: Serve) -> None:
     async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as first:
         await speak(first, slow_mulaw(speech([1, 2])), stops=False)
         await first.send('{"event":"dtmf","dtmf":{"digit":"1"}}')
-        while json.loads(await listener.recv())["type"] != "dtmf":
-            # Then everything before it has been received, too.
-            pass
+        # Everything before it has been received, too.
+        await until(listener, "dtmf")
         async with call(server.address, tracks=["inbound"], streamSid="MZ2") as second:
             await speak(second, slowly([3]))
             transcriber.release()
@@ -228,8 +227,7 @@ async def test_a_forced_stop_tells_the_subscribers_of_a_call(serve: Serve) -> No
     server = await serve(FakeTranscriber(holds=True), drain_timeout_s=0.5)
     async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as socket:
         await speak(socket, slowly([1, 2]), stops=False)
-        while json.loads(await listener.recv())["type"] != "speech_started":
-            pass
+        await until(listener, "speech_started")
         await server.transcriber.opened.wait()
         server.server.stop()
         heard = await receive_all(listener)

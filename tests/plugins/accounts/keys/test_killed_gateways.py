@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from sqlalchemy import URL
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.app.cli.child import Command, running
+from tests.app.conftest import until
 from tests.fakes import pcm, silence, speech
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.engine.api import SAMPLE_RATE
@@ -37,12 +38,6 @@ def gateway(url: URL, folder: Path) -> Iterator[tuple[Command, str]]:
         process.end()
 
 
-async def hear_until(socket: ClientConnection, type_: str) -> dict[str, Any]:
-    while (message := json.loads(await socket.recv()))["type"] != type_:
-        pass
-    return dict(message)
-
-
 async def used(database: Database) -> tuple[float, int]:
     entries = await database.run(usage.used, date.min, date.max)
     return sum(each.audio_s for each in entries), sum(each.n for each in entries)
@@ -59,19 +54,19 @@ async def test_a_session_that_goes_on_at_another_gateway_is_counted_once(
         async with connect(f"ws://{address}/v1/stream", additional_headers=headers) as socket:
             await socket.send(json.dumps(START))
             await socket.send(pcm(TURN))
-            resume_from_s = (await hear_until(socket, "utterance"))["resume_from_s"][0]
+            resume_from_s = (await until(socket, "utterance"))["resume_from_s"][0]
             await socket.send(pcm(TURN[: len(TURN) // 4]))
             while (await used(database))[0] < resume_from_s:
                 pass
             process.signal(signal.SIGKILL)
             with pytest.raises(ConnectionClosed):
-                await hear_until(socket, "never")
+                await until(socket, "never")
     with gateway(url, tmp_path) as (_, address):
         async with connect(f"ws://{address}/v1/stream", additional_headers=headers) as socket:
             await socket.send(json.dumps({**START, "resume": {"from_s": resume_from_s}}))
             await socket.send(pcm(TALK[round(resume_from_s * SAMPLE_RATE) :]))
             await socket.send('{"type": "stop"}')
-            await hear_until(socket, "stopped")
+            await until(socket, "stopped")
     used_s, n_uses = await used(database)
     assert used_s == pytest.approx(len(TALK) / SAMPLE_RATE, abs=0.01)
     assert n_uses == 2
