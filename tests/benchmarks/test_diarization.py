@@ -1,13 +1,11 @@
 """The benchmark of live labels finds the turns of two voices."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
-from click.testing import CliRunner
 from numpy.typing import NDArray
 
-from benchmarks.diarization import diarized_live, main
+from benchmarks.diarization import diarized_live
 from benchmarks.diarization_error import Turn, diarization_error
 from tests.recordings import read
 from tutti_server.app.media.pcm import Samples
@@ -38,9 +36,3 @@ def test_speakers_are_paired_so_that_the_error_is_the_least() -> None:
     error = diarization_error([Turn(0.0, 1.0, "a"), Turn(2.0, 19.5, "b")], found)
     # Of 1,350 frames in which somebody was found, 50 of one pair and 150 of the other are right.
     assert (error.speech - error.missed, error.confused) == (1350, 1150)
-
-
-def test_a_folder_without_turns_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "manifest.jsonl").write_text('{"file": "a.wav", "kind": "human-short", "text": "one"}\n')
-    done = CliRunner().invoke(main, ["--audio", str(tmp_path)])
-    assert done.exit_code == 2 and "expected recordings with the turns of several speakers, got none" in done.output

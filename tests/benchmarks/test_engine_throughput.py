@@ -2,15 +2,12 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from benchmarks import engine_throughput
-from benchmarks.engine_throughput import apply_load, complain, main, shares
-from benchmarks.throughput.work import Work
-from tests.fakes import FakeTranscriber
+from benchmarks.engine_throughput import complain, main, shares
 
 SMALLEST = ["--models", "random:tiny", "--concurrency", "2", "--requests", "1", "--slots", "2", "--device", "cpu"]
 
@@ -31,14 +28,6 @@ def test_every_request_gets_its_tokens(tmp_path: Path) -> None:
     assert load["decode_batch"] > 1
     assert 0 < load["requests_per_s"] < load["floor_requests_per_s"]
     assert "| random:tiny | 2 |" in ran.output
-
-
-async def test_percentiles_are_by_nearest_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on all pages: of 20 requests that take 1 to 20 s, p95 is the second longest."""
-    clock = iter([0.0, *(at_s for n in range(20) for at_s in (0.0, n + 1.0)), 210.0])
-    monkeypatch.setattr(engine_throughput, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    load = await apply_load(FakeTranscriber(), 1, 20, Work(0.1, 4))
-    assert (load.p50_s, load.p95_s) == (10.0, 19.0)
 
 
 def test_the_time_is_shared_out_among_the_stages() -> None:

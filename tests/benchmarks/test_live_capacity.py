@@ -1,6 +1,5 @@
 """The most live sessions a server holds: what counts as served, and the verdict."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +7,12 @@ import pytest
 
 from benchmarks.live.load_clients import LoadLog, PreparedCall, ServedSession
 from benchmarks.live_capacity import (
-    Snapshot,
-    admission_tables,
     complain,
     holds,
     is_in_time,
-    level_result,
     session_figures,
     table,
 )
-from benchmarks.server import RunningServer, free_port
 
 
 def test_sessions_are_compared_by_their_interims() -> None:
@@ -62,20 +57,6 @@ def test_in_time_is_what_admission_promises() -> None:
     """Few finals wait longer than a second, and half of the sessions have an interim every two seconds of speech."""
     assert is_in_time(level())
     assert not is_in_time(level(session_interims_per_s=0.4)) and not is_in_time(level(final_wait_s=1.1))
-
-
-def test_what_is_let_in_is_shown_beside_what_is_served_in_time() -> None:
-    result = {"in_time": 8, "let_in": level(streams=24, accepted=7)}
-    (shown,) = admission_tables(result)
-    assert shown.rows == [("8", "24", "7", "88", "1.00", "1.00")]
-
-
-def test_a_level_whose_server_has_ended_is_shown_as_failed() -> None:
-    server = RunningServer(f"http://127.0.0.1:{free_port()}", os.getpid())
-    log = LoadLog(failures=["the connection was closed: 1006"])
-    found = level_result(log, 1, (0.0, 1.0), Snapshot(server), Snapshot(server))
-    assert (found["failed"], found["holds"], found["in_time"], found["final_wait_s"]) == (1, False, False, None)
-    table({"silence_ms": None, "chunk_ms": 100, "most_held": 0, "levels": [found]})
 
 
 def late(p95: float | None) -> dict[str, Any]:

@@ -1,19 +1,11 @@
-"""The command that measures live text in audio time: rows and tables."""
-
-import json
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+"""Live text is measured in audio time."""
 
 import numpy as np
-import pytest
-from click.testing import CliRunner, Result
 
 from benchmarks import stability
 from benchmarks.files.labelled_clips import Clip
 from benchmarks.live.live_text import ReaderFigures
-from benchmarks.live.text_runs import Mode, ModeResult, run_clip
-from tests.benchmarks.files.test_clip_scores import clip
+from benchmarks.live.text_runs import Mode, run_clip
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.messages import commands
@@ -53,51 +45,3 @@ async def test_a_mode_has_its_beams_and_its_policy() -> None:
     await run_clip(engine, SPOKEN, [Mode("never", 2)], CONFIG, ENDPOINTING)
     assert any(window.is_interim for window in engine.windows)
     assert not any(window.options.prefix for window in engine.windows)
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(stability.main, arguments)
-
-
-def test_policies_stand_beside_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Errors, the difference from files with as many beams, what readers saw, invented words, and errors by kind."""
-    clips = [clip("a", "human-read", "red green blue white"), clip("b", "nonspeech", "", seconds=3.0)]
-    saw = ReaderFigures(
-        n_utterances=2,
-        n_words=4,
-        n_changed=1,
-        n_flashed=1,
-        first_right_s=[0.5, 1.5],
-        ended_s=[0.25, 0.75],
-        shown_s=[0.25, float("inf")],
-        stable_s=[0.75, 1.0],
-    )
-    results = {
-        "a": {
-            AGREEMENT: ModeResult(["red grey blue white"], saw),
-            NONE: ModeResult(["red green blue white"]),
-            FILE: ModeResult(["red green blue white"]),
-        },
-        "b": {
-            AGREEMENT: ModeResult(["thank you"], replace(saw, n_changed=50)),
-            NONE: ModeResult([""]),
-            FILE: ModeResult([""]),
-        },
-    }
-    monkeypatch.setattr(stability, "choose_clips", lambda manifest, kinds: clips)
-    monkeypatch.setattr(stability, "run_in_processes", lambda setup, clips, n_processes: results)
-    path = tmp_path / "a.json"
-    ran = run("--beams", "1", "--json", str(path), "--markdown")
-    assert ran.exit_code == 0, ran.output
-    expected = (
-        "| agreement, 1 beam | 4 | 25.0 | +25.0 (+25.0 to +25.0) | 25.0 | 50.0 | 1.00/0.50 | 0.25/0.75 "
-        "| 0.25/0.25 | 0.75/1.00 | 2 |"
-    )
-    assert expected in ran.output
-    assert "| files, 1 beam | 4 | 0.0 | – | – | – | – | – | – | – | 0 |" in ran.output
-    assert "| human-read | 1 | 4 | 25.0 | 0.0 | 0.0 |" in ran.output
-    result: dict[str, Any] = json.loads(path.read_text())
-    found = result["systems"]["agreement, 1 beam"]
-    assert found["reader"]["word_shown_s"]["never"] == 1
-    assert found["texts"] == {"a": ["red grey blue white"], "b": ["thank you"]}
-    assert result["systems"]["none, 1 beam"]["reader"]["changed_per_word"] is None
