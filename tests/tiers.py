@@ -102,7 +102,6 @@ DEFAULT: tuple[str, ...] = (
     "engine/checkpoint/test_tokenizer.py",
     "engine/decoding/test_hotwords.py",
     "engine/decoding/test_logit_rules.py",
-    "engine/decoding/test_prompts_help.py",
     "engine/decoding/test_sampling.py",
     "engine/decoding/test_slot_states.py",
     "engine/decoding/test_transcript.py",

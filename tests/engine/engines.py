@@ -160,19 +160,13 @@ BY_DAY = "multilingual-128-mels"
 """The small model has 80 mels, few positions are a limit of tokens, and an English-only model differs in its prompt."""
 
 
-def _shapes(*by_day: str) -> list[Any]:
-    """All shapes as parameters, of which some do not wait for the night."""
-    return [
-        pytest.param(shape, id=shape.name, marks=[] if shape.name in by_day else [pytest.mark.nightly])
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(shape, id=shape.name, marks=[] if shape.name == BY_DAY else [pytest.mark.nightly])
         for shape in SHAPES
-    ]
-
-
-english_only_by_day = pytest.mark.parametrize("random_folder", _shapes(BY_DAY, "english-only"), indirect=True)
-"""For tests that compare whole prompts with the reference."""
-
-
-@pytest.fixture(scope="session", params=_shapes(BY_DAY))
+    ],
+)
 def random_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random checkpoints of several shapes: tests run with each."""
     shape: Shape = request.param

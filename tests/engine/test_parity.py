@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.engines import Samples, done_of, english_only_by_day, noise, read_clip, start_engine
+from tests.engine.engines import Samples, done_of, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tutti_server.engine.api import DecodeOptions, DoneEvent, Sampling, Window
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
@@ -76,24 +76,6 @@ async def test_speech_is_decoded_as_by_the_reference(small_folder: Path, timesta
         n_sure = next((at for at, margin in enumerate(wanted.margins) if margin < NEAR_TIE), None)
         assert tokens_of(done)[:n_sure] == wanted.tokens[:n_sure] and len(wanted.tokens[:n_sure]) > 5
         assert not done.is_truncated
-
-
-@english_only_by_day
-@pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
-async def test_random_models_decode_as_the_reference(
-    random_runner: Runner, random_reference: Reference, timestamps: bool
-) -> None:
-    """Checkpoints of other shapes and vocabularies give the reference's tokens, in a batch of mixed lengths."""
-    limits = [30, 9, 20]
-    samples = [noise(seed, n_samples) for seed, n_samples in enumerate([16_000, 480_000, 77_777])]
-    language = "en" if random_runner.checkpoint.generation.is_multilingual else None
-    windows = [
-        (audio, DecodeOptions(language=language, timestamps=timestamps, max_tokens=limit))
-        for audio, limit in zip(samples, limits, strict=True)
-    ]
-    decoded = await decode(random_runner, *windows)
-    for done, (audio, options) in zip(decoded, windows, strict=True):
-        assert tokens_of(done) == expected(random_runner, random_reference, audio, options, language)
 
 
 async def test_own_output_as_prefix_gives_the_same_output(small_runner: Runner) -> None:

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ from tutti_server.cluster.local.shared_audio import BLOCK_BYTES, SharedAudioPool
 from tutti_server.engine import api
 from tutti_server.engine.api import CallbackTranscriber
 from tutti_server.engine.errors import EngineFailed
+
+if find_spec("torch"):
+    from tests.engine.engines import good_morning, runner, small_checkpoint  # noqa: F401  # fixtures
 
 N_BLOCKS = 64
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import count, repeat
+from itertools import count
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from tests.cluster.test_engine_pool import check_ends
 from tests.engine.engines import collect, start_engine
 from tests.engine.fakes import FakeRunner
 from tests.fakes import FakeTranscriber, decode, speech, until
-from tests.small_model import SMALL_MODEL
 from tutti_server.cluster.local.messages import WindowStatus
 from tutti_server.cluster.local.shared_audio import BLOCK_SAMPLES, AudioPoolFull
 from tutti_server.engine.api import (
@@ -28,7 +27,7 @@ from tutti_server.engine.api import (
     StartedEvent,
     Window,
 )
-from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.errors import EngineOverloaded, InvalidWindow
 
 
@@ -36,20 +35,6 @@ def window(numbers: Iterator[int] | range = range(3), priority: Priority = Prior
     # The pauses are so long that every word is a segment.
     samples = speech(numbers, gap_samples=8000)
     return Window(samples=samples, session="s", priority=priority, options=DecodeOptions(**options))  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def small_checkpoint() -> Checkpoint:
-    return read_checkpoint(SMALL_MODEL)
-
-
-@pytest.fixture
-def runner(small_checkpoint: Checkpoint) -> FakeRunner:
-    """Decodes every window as the same five words."""
-    tokenizer = small_checkpoint.tokenizer
-    first = tokenizer.first_timestamp
-    tokens = [first, *tokenizer.encode(" this is a good morning"), first + 25, tokenizer.eot]
-    return FakeRunner(small_checkpoint, lambda _: iter([*tokens, *repeat(tokenizer.eot, 9)]))
 
 
 # While the engine lives.

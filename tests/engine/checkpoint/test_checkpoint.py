@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from tests.engine.checkpoint_kinds import KINDS, Kind
-from tests.engine.checkpoints import SHAPES, Shape, assert_same_weights, edit_json, make_checkpoint
+from tests.engine.checkpoints import SHAPES, Shape, edit_json, make_checkpoint
 from tests.small_model import SMALL_MODEL
 from tutti_server.engine.checkpoint import checkpoint, openai
 from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
@@ -33,7 +32,6 @@ LARGE_V3_HEADS = ((7, 0), (10, 17), (12, 18), (13, 12), (16, 1), (17, 14), (19, 
 CRISPER_HEADS = ((0, 1), (1, 0), (1, 1))
 """CrisperWhisper lists heads of its own, which were chosen after it was trained for word times."""
 CPU = torch.device("cpu")
-FORMS = ("sharded", "pytorch", "sharded-pytorch", "old-pytorch", "half-precision")
 
 
 @pytest.fixture(scope="module")
@@ -295,9 +293,3 @@ def test_tied_projection_may_be_in_the_file(folder: Path) -> None:
     """As it equals the token embedding."""
     rewrite(lambda w: w.update({"proj_out.weight": w[EMBEDDING].clone()}))(folder)
     load(folder)
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.name in FORMS], ids=lambda kind: kind.name)
-def test_weights_are_read_in_every_form(folder: Path, tmp_path: Path, kind: Kind) -> None:
-    """Several files, PyTorch's format and half precision give the model that a single file gives."""
-    assert_same_weights(kind.make(folder, tmp_path / "other"), folder, 1e-3 if "half" in kind.name else 0.0)

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE, Kind
-from tests.engine.checkpoints import edit_json, make_checkpoint
+from tests.engine.checkpoints import assert_same_weights, edit_json, make_checkpoint
 from tests.stand_in_hub import StandInHub, stand_in_hub
 from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, is_hub_name, read_checkpoint
 from tutti_server.engine.checkpoint.hub import HubName, fetch_file
@@ -76,15 +76,19 @@ def test_a_name_on_the_hub_has_an_owner_and_perhaps_a_revision(text: str, name: 
 def test_every_kind_of_model_is_loaded_or_refused(
     hub: StandInHub, base: Path, tmp_path: Path, kind: Kind, is_repository: bool
 ) -> None:
-    """In a folder or on the hub, from which nothing is fetched but the configuration and one set of weights."""
+    """In a folder or on the hub, from which nothing is fetched but the configuration and one set of weights.
+
+    Every form of the weights gives the model that the plain one gives.
+    """
     folder = kind.make(base, tmp_path / "folder")
     if is_repository:
         hub.add(NAME, folder)
     refusal: AbstractContextManager[object] = nullcontext()
     if kind.error is not None:
         refusal = pytest.raises(CheckpointError, match=kind.error)
+    name = NAME if is_repository else str(folder)
     with refusal:
-        load(NAME if is_repository else str(folder))
+        load(name) if kind.tolerance is None else assert_same_weights(Path(name), base, kind.tolerance)
     others = {*CONFIGURATION_FILES, "model.safetensors.index.json", "pytorch_model.bin.index.json"}
     assert hub.fetched() - others == (set(kind.files) if is_repository else set())
 
