@@ -13,7 +13,7 @@ import pytest
 OLDEST_NODE = (20, 19)
 VERSION_TIMEOUT_S = 60
 CLIENT = Path(__file__).parents[1] / "clients" / "js"
-INSTALL_TIMEOUT_S = 300
+COMMAND_TIMEOUT_S = 300
 
 
 def require_node() -> None:
@@ -37,16 +37,21 @@ def require_packages(folder: Path) -> Path:
     with lock_file.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not installed.exists() or installed.stat().st_mtime < lock_file.stat().st_mtime:
-            command = ["npm", "ci", "--no-audit", "--no-fund"]
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
-            if done.returncode != 0:
-                pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
+            run(folder, "npm", "ci", "--no-audit", "--no-fund")
     return packages
 
 
 def require_client_packages() -> Path:
     """The development packages of the JavaScript client, as `require_packages` does it."""
     return require_packages(CLIENT)
+
+
+def run(folder: Path, *command: str) -> str:
+    """Run a command in a folder, and return what it prints. If it fails, the test fails with its output."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
+    if done.returncode != 0:
+        pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
+    return done.stdout
 
 
 def _problem() -> str | None:

@@ -6,7 +6,6 @@ JavaScript client of this repository.
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,12 @@ from starlette.staticfiles import StaticFiles
 from tests.browser.chromium import OpenWindow
 from tests.browser.fake_room import FakeRoom, lines, wait_inside
 from tests.browser.fake_server import Message, Step, serve
-from tests.node import CLIENT, require_client_packages, require_packages
+from tests.node import CLIENT, require_client_packages, require_packages, run
 
 pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(600)]
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLES = REPOSITORY / "examples"
-COMMAND_TIMEOUT_S = 300
 ADDRESS = "http://127.0.0.1:8000"
 """Where the examples expect the server."""
 
@@ -43,12 +41,6 @@ class ExampleServer(FakeRoom):
 
     async def _plain(self, request: Request) -> Response:
         return HTMLResponse((EXAMPLES / "plain" / "index.html").read_text().replace(ADDRESS, self.url))
-
-
-def run(folder: Path, *command: str) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
-    if done.returncode != 0:
-        pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
 
 
 def build(name: str) -> None:

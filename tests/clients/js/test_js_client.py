@@ -1,22 +1,12 @@
 """The checks of the JavaScript client, and what its lock file must have."""
 
 import json
-import subprocess
 
 import pytest
 
-from tests.node import CLIENT, require_client_packages
-
-COMMAND_TIMEOUT_S = 300
+from tests.node import CLIENT, COMMAND_TIMEOUT_S, require_client_packages, run
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(2 * COMMAND_TIMEOUT_S)]
-
-
-def run(*command: str) -> None:
-    """Run a command in the client's folder. If it fails, the test fails with its output."""
-    done = subprocess.run(command, cwd=CLIENT, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
-    if done.returncode != 0:
-        pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -28,7 +18,7 @@ def packages() -> None:
 @pytest.mark.parametrize("script", ["check", "lint", "test"])
 def test_script(script: str) -> None:
     """Types, lint and unit tests pass."""
-    run("npm", "run", script)
+    run(CLIENT, "npm", "run", script)
 
 
 def test_the_lock_file_has_every_package_for_every_platform() -> None:

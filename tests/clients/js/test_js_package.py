@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from clients.js import page_client
-from tests.node import require_client_packages
+from tests.node import CLIENT, COMMAND_TIMEOUT_S, require_client_packages, run
 from tests.recordings import TEXTS, read
 from tests.small_model import SMALL_MODEL, small_settings
 from tutti_server.app.server.main import Server, bind, build_app
@@ -23,19 +23,9 @@ from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.engine import Engine
 
 REPOSITORY = Path(__file__).parents[3]
-CLIENT = REPOSITORY / "clients" / "js"
-COMMAND_TIMEOUT_S = 300
 PAGES = ["README.md", "docs/quickstart.md", "clients/js/README.md"]
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(2 * COMMAND_TIMEOUT_S)]
-
-
-def run(folder: Path, *command: str) -> str:
-    """Run a command, and return what it prints. If it fails, the test fails with its output."""
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
-    if done.returncode != 0:
-        pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
-    return done.stdout
 
 
 def examples(page: str) -> list[str]:

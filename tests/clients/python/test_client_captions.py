@@ -63,42 +63,32 @@ def test_stable_text_never_changes(session: tuple[list[Event], list[list[str]]])
         assert transcript.text(channel) == " ".join(text for text in texts[channel] if text)
 
 
-def test_text_beyond_a_segment_stays_until_the_next_interim() -> None:
-    """A segment replaces its part of the shown text; the rest stays stable or tail, as it was."""
-    transcript = Transcript()
-    transcript.add(make_interim("Hello. How", " are yo"))
-    transcript.add(make_segment("Hello."))
-    (caption,) = transcript.open_captions()
-    assert (caption.final, caption.stable, caption.tail) == ("Hello.", " How", " are yo")
-
-
-def test_text_after_a_wrong_tail_stays() -> None:
-    """The segment replaces the words that correspond to it, so that the rest does not disappear and come back."""
-    transcript = Transcript()
-    transcript.add(make_interim("Hello", " north, my frend. How are you"))
-    transcript.add(make_segment("Hello there, my friend."))
-    (caption,) = transcript.open_captions()
-    assert (caption.final, caption.stable, caption.tail) == ("Hello there, my friend.", "", " How are you")
-    transcript.add(make_segment(" How are you doing?", id=1))
-    assert transcript.text() == "Hello there, my friend. How are you doing?"
-
-
 @pytest.mark.parametrize(
-    ("tail", "text", "rest"),
+    ("stable", "tail", "text", "rest"),
     [
-        ("five six slabs. Six spoons", "5-6 slabs.", " Six spoons"),
-        ("56 slabs. Six spoons", "5, 6 slabs.", " Six spoons"),
-        ("今天天汽很好我们", "今天天气很好", "我们"),
+        ("Hello. How", " are yo", "Hello.", (" How", " are yo")),
+        ("Hello", " north, my frend. How are you", "Hello there, my friend.", ("", " How are you")),
+        ("", "five six slabs. Six spoons", "5-6 slabs.", ("", " Six spoons")),
+        ("", "56 slabs. Six spoons", "5, 6 slabs.", ("", " Six spoons")),
+        ("", "今天天汽很好我们", "今天天气很好", ("", "我们")),
     ],
-    ids=["fewer words", "more words", "no spaces"],
+    ids=["text beyond it", "a wrong tail", "fewer words", "more words", "no spaces"],
 )
-def test_only_the_words_of_a_wrong_tail_go_that_correspond_to_the_segment(tail: str, text: str, rest: str) -> None:
-    """A word of it that is written as two does not stay beside the final text, nor does the text after it go."""
+def test_a_segment_replaces_its_part_of_the_shown_text_and_the_rest_stays(
+    stable: str, tail: str, text: str, rest: tuple[str, str]
+) -> None:
+    """Stable or tail, as it was, so that it does not disappear and come back.
+
+    Of a wrong tail the words go that correspond to the segment. A word of it that is written as two does not stay
+    beside the final text, nor does the text after it go.
+    """
     transcript = Transcript()
-    transcript.add(make_interim("", tail))
+    transcript.add(make_interim(stable, tail))
     transcript.add(make_segment(text))
     (caption,) = transcript.open_captions()
-    assert (caption.final, caption.stable, caption.tail) == (text, "", rest)
+    assert (caption.final, caption.stable, caption.tail) == (text, *rest)
+    transcript.add(make_segment("".join(rest) + " too.", id=1))
+    assert transcript.text() == text + "".join(rest) + " too."
 
 
 def test_max_utterances_keeps_only_the_newest() -> None:

@@ -95,26 +95,23 @@ async def test_a_file_becomes_captions(tutti: Tutti, tmp_path: Path) -> None:
     assert b"Bearer k2\r\n" in request and b"fLaC" in request and b"en\r\n" in request
 
 
-async def test_an_uploaded_file_as_json(tutti: Tutti, wav: str) -> None:
-    """The events are those of a session."""
-    async with serve_answer() as server:
-        process = await tutti(wav, "--url", server.url, "--json")
-        out, _ = await process.communicate()
-    events = [json.loads(line) for line in out.splitlines()]
-    assert [event["type"] for event in events] == ["segment", "utterance", "stopped"]
-    assert events[0] == SEGMENT
+async def shown_on_a_terminal(tutti: Tutti, stream: str, *args: str, **env: str) -> str:
+    """What a program that ends well writes to this stream, which is a terminal."""
+    ours, theirs = os.openpty()
+    process = await tutti(*args, **{stream: theirs}, **env)
+    os.close(theirs)
+    await process.communicate()
+    shown = os.read(ours, 4096).decode()
+    os.close(ours)
+    assert process.returncode == 0
+    return shown
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals there")
 async def test_a_terminal_shows_the_progress_of_a_file(tutti: Tutti, wav: str) -> None:
     """On standard error, and the line is gone before a caption is written."""
-    ours, theirs = os.openpty()
     async with serve_answer() as server:
-        process = await tutti(wav, "--url", server.url, stderr=theirs)
-        os.close(theirs)
-        await process.communicate()
-    shown = os.read(ours, 4096).decode()
-    os.close(ours)
+        shown = await shown_on_a_terminal(tutti, "stderr", wav, "--url", server.url)
     assert "\r\x1b[2Ksent; waiting for the first text" in shown
     assert "\r\x1b[2Ktranscribed 0:00:01 of 0:00:00" in shown
     assert shown.endswith("\r\x1b[2K")
@@ -147,13 +144,9 @@ async def test_a_file_is_streamed_at_a_given_speed(tutti: Tutti, wav: str) -> No
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals there")
 async def test_a_terminal_shows_the_interim_line(tutti: Tutti, wav: str) -> None:
     """On a terminal the session has interims, and they are drawn with a dimmed tail."""
-    ours, theirs = os.openpty()
     async with serve_script(answer) as server:
-        process = await tutti(wav, "--url", server.url, "--speed", "100", stdout=theirs, COLUMNS="60")
-        os.close(theirs)
-        assert await process.wait() == 0
-    shown = os.read(ours, 4096).decode()
-    os.close(ours)
+        options = ("--url", server.url, "--speed", "100")
+        shown = await shown_on_a_terminal(tutti, "stdout", wav, *options, COLUMNS="60")
     assert "\r\x1b[2KHello\x1b[2m th\x1b[0m" in shown
     assert "\r\x1b[2K[    0.12 →     1.50] Hello there.\r\n" in shown
     assert server.peer.messages[0]["interim"] is True
@@ -178,16 +171,28 @@ async def test_letters_the_output_lacks_do_not_end_it(tutti: Tutti, wav: str) ->
     assert (process.returncode, out) == (0, b"[    0.12 ?     1.50] Hello there.\n")
 
 
-async def test_events_become_lines_of_json(tutti: Tutti, wav: str) -> None:
-    """`--json` writes every event, `started` first, as on the wire."""
-    async with serve_script(answer) as server:
-        process = await tutti(wav, "--url", server.url, "--json", "--speed", "100")
+@pytest.mark.parametrize(
+    ("serve", "options", "kinds"),
+    [
+        (serve_answer, (), ["segment", "utterance", "stopped"]),
+        (
+            lambda: serve_script(answer),
+            ("--speed", "100"),
+            ["started", "speech_started", "interim", "lag", "segment", "utterance", "stopped"],
+        ),
+    ],
+    ids=["upload", "live"],
+)
+async def test_events_become_lines_of_json(
+    tutti: Tutti, wav: str, serve: Callable[[], Any], options: tuple[str, ...], kinds: list[str]
+) -> None:
+    """`--json` writes every event as on the wire: those of a session, `started` first, and those of an upload."""
+    async with serve() as server:
+        process = await tutti(wav, "--url", server.url, "--json", *options)
         out, _ = await process.communicate()
     events = [json.loads(line) for line in out.splitlines()]
-    assert [event["type"] for event in events] == [
-        *("started", "speech_started", "interim", "lag", "segment", "utterance", "stopped")
-    ]
-    assert events[4] == SEGMENT
+    assert [event["type"] for event in events] == kinds
+    assert SEGMENT in events
     assert process.returncode == 0
 
 
