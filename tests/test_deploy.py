@@ -372,15 +372,6 @@ def test_the_operators_pages_mention_no_other_setting() -> None:
     check_environment(dict.fromkeys(mentioned, ""))
 
 
-def test_comments_name_headings_that_there_are() -> None:
-    """Such as "Limits" in docs/scaling.md."""
-    comments = "".join(path.read_text() for path in (REPOSITORY / "deploy").rglob("*.yaml"))
-    named = re.findall(r'"([^"\n]+)" in (docs/\w+\.md)', comments)
-    assert named
-    for heading, page in named:
-        assert f"# {heading}\n" in (REPOSITORY / page).read_text()
-
-
 def test_the_operators_page_lists_every_metric() -> None:
     """The page has the name and the type of each metric, those of plug-ins last."""
     families = text_string_to_metric_families(service_metrics().render().decode())

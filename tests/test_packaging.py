@@ -10,7 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.wheels import BUILD_TIMEOUT_S, REPOSITORY, make_environment, pip, shared_wheels
+from tests.wheels import BUILD_TIMEOUT_S, REPOSITORY, make_environment, shared_wheels
 from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
 
 SERVER, CLIENT = "tutti_asr", "tutti_asr_client"
@@ -119,22 +119,3 @@ def test_users_own_packages_of_common_names_are_not_imported(environment: Path, 
     assert version == f"tutti, version {VERSION}\n"
     assert version == run(environment, "python", "-m", "tutti_server.app", "--version", folder=tmp_path)
     assert "--max-sessions" in run(environment, "tutti", "serve", "--help", folder=tmp_path, path=str(tmp_path))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("first", [SERVER, CLIENT])
-@pytest.mark.parametrize("removed", [SERVER, CLIENT])
-def test_removing_one_leaves_the_other(wheels: dict[str, Path], tmp_path: Path, first: str, removed: str) -> None:
-    """Whichever was installed first."""
-    make_environment(tmp_path, wheels[CLIENT])
-    pip(tmp_path, "uninstall", "--yes", CLIENT)
-    for name in (first, CLIENT if first == SERVER else SERVER):
-        pip(tmp_path, "install", "--no-deps", "--no-index", "--no-compile", wheels[name])
-    pip(tmp_path, "uninstall", "--yes", removed)
-    if removed == CLIENT:
-        assert "--max-sessions" in run(tmp_path, "tutti", "serve", "--help")
-        assert not (tmp_path / "bin" / "tutti-asr-client").exists()
-    else:
-        assert "usage" in run(tmp_path, "tutti-asr-client", "--help").lower()
-        assert run(tmp_path, "python", "-c", "import tutti; print(tutti.__version__)") == f"{VERSION}\n"
-        assert not (tmp_path / "bin" / "tutti").exists()

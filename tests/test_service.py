@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 import pytest_asyncio
 
 import tutti
 from benchmarks.server_counters import Counters
-from tests.recordings import TEXTS, encoded, read, words
+from tests.recordings import TEXTS, read
 from tests.small_model import SMALL_MODEL, small_settings
 from tests.supervised import text
 from tutti_server.app.server.main import Server, bind, build_app
@@ -43,27 +42,6 @@ async def listen(address: str, audio: bytes, **options: Any) -> list[tutti.Event
         await session.send(audio)
         await session.stop()
         return [event async for event in session]
-
-
-@pytest.mark.parametrize(
-    ("encoding", "sample_rate"),
-    [("pcm_f32le", 44_100), ("mulaw", 8_000)],
-)
-async def test_other_encodings_are_transcribed(address: str, encoding: str, sample_rate: int) -> None:
-    """They give the same text, at telephone and studio sample rates."""
-    audio = encoded(read("hello"), encoding, sample_rate)
-    received = await listen(address, audio, encoding=encoding, sample_rate=sample_rate, interim=False)
-    assert words(text(received))[1:] == words(TEXTS["hello"])[1:]
-
-
-async def test_words_have_times_and_hotwords_are_accepted(address: str) -> None:
-    """The Python client receives the time of each final word."""
-    received = await listen(address, read("train").tobytes(), words=True, hotwords=("platform", "Kowalski"))
-    timed = [word for event in received if isinstance(event, tutti.Segment) for word in event.words]
-    assert words(" ".join(word.word for word in timed)) == words(TEXTS["train"])
-    starts = [word.start_s for word in timed]
-    assert starts == sorted(starts) and 0 <= starts[0] < 0.3 and 3.4 < starts[-1] < 4.3
-    assert all(word.start_s <= word.end_s and word.confidence > 0.3 for word in timed)
 
 
 async def test_sessions_share_batches_and_each_gets_its_own_words(address: str) -> None:
@@ -112,16 +90,6 @@ async def test_captions_grow_and_end_as_they_were_shown(address: str) -> None:
                 assert event.text.startswith(shown[event.utterance])
     assert any(shown.values())
     assert "address on my account" in captions.text()
-
-
-async def test_two_channels_are_two_transcripts(address: str) -> None:
-    """Each side of a telephone call is a channel of one session."""
-    left, right = read("train"), read("hello")
-    stereo = np.zeros((max(len(left), len(right)), 2), dtype="<i2")
-    stereo[: len(left), 0], stereo[: len(right), 1] = left, right
-    received = await listen(address, stereo.tobytes(), channels=2, interim=False)
-    assert text(received, 0) == TEXTS["train"]
-    assert words(text(received, 1))[1:] == words(TEXTS["hello"])[1:]
 
 
 async def _counters(address: str) -> Counters:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.frames import DAMAGED_REQUESTS, REQUESTS, STREAMS, check_request, check_stream
-from tests.fuzz.live_server import Frame, LiveServer, check_answer, live_server, upgrade
+from tests.fuzz.live_server import Frame, LiveServer, check_answer, live_server
 from tests.fuzz.messages import CONVERSATIONS, EXAMPLES, PATHS, check_conversation
 from tests.fuzz.mutations import Edit
 
@@ -44,16 +44,6 @@ def test_without_damage_everything_is_served(server: LiveServer) -> None:
         assert len(EXAMPLES[dialect]) > 3
         check_conversation(server, (dialect, BEGINNINGS.get(dialect, []), True))
         assert server.n_sessions == n_before + 1, dialect
-
-
-def test_a_frame_is_encoded_as_the_protocol_says(server: LiveServer) -> None:
-    """As in the example of RFC 6455, section 5.7; the server understands it."""
-    assert Frame(payload=b"Hello", opcode=1, is_masked=False).encode() == b"\x81\x05Hello"
-    messages = (b'{"type":"start"}', b'{"type":"stop"}')
-    frames = b"".join(Frame(payload=message, opcode=1).encode() for message in messages)
-    answer = check_answer(server, upgrade(PATHS["native"]), frames, until=b"\x88")
-    assert answer.texts[0].startswith('{"type":"started"')
-    assert answer.close_code == 1000
 
 
 @settings(SHARED)
