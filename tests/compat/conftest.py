@@ -9,7 +9,7 @@ import queue
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -69,20 +69,17 @@ class Host:
         self._stack = AsyncExitStack()
         self._engine = self._run(self._stack.enter_async_context(_engine()), START_TIMEOUT_S)
 
-    def start(self, transcriber: Transcriber | None = None, **values: Any) -> tuple[Running, AsyncExitStack]:
-        """A server with these settings, around the engine or another transcriber; `stop` takes the stack."""
-        started: tuple[Running, AsyncExitStack] = self._run(
-            self._start(small_settings(**{"max_ahead_s": 600.0, "max_final_wait_s": 1000.0, **values}), transcriber),
-            START_TIMEOUT_S,
-        )
-        return started
-
-    def stop(self, stack: AsyncExitStack) -> None:
-        self._run(stack.aclose(), STOP_TIMEOUT_S)
+    @contextmanager
+    def running(self, transcriber: Transcriber | None = None, **values: Any) -> Iterator[Running]:
+        """A server with these settings, around the engine or another transcriber."""
+        settings = small_settings(**{"max_ahead_s": 600.0, "max_final_wait_s": 1000.0, **values})
+        server = _running(settings, transcriber or self._engine)
+        yield self._run(server.__aenter__(), START_TIMEOUT_S)
+        self._run(server.__aexit__(None, None, None), STOP_TIMEOUT_S)
 
     def close(self) -> None:
         try:
-            self.stop(self._stack)
+            self._run(self._stack.aclose(), STOP_TIMEOUT_S)
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(STOP_TIMEOUT_S)
@@ -90,10 +87,6 @@ class Host:
 
     def _run(self, work: Any, timeout_s: float) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
-
-    async def _start(self, settings: Settings, transcriber: Transcriber | None) -> tuple[Running, AsyncExitStack]:
-        stack = AsyncExitStack()
-        return await stack.enter_async_context(_running(settings, transcriber or self._engine)), stack
 
 
 class OtherServer:
@@ -174,32 +167,22 @@ def host() -> Iterator[Host]:
 @pytest.fixture(scope="session")
 def server(host: Host) -> Iterator[Running]:
     """A server that needs no key."""
-    running, stack = host.start()
-    yield running
-    host.stop(stack)
+    with host.running() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def locked_server(host: Host) -> Iterator[Running]:
     """A server that asks for `KEY`."""
-    running, stack = host.start(api_keys=KEY)
-    yield running
-    host.stop(stack)
+    with host.running(api_keys=KEY) as server:
+        yield server
 
 
 @pytest.fixture
 def start_server(host: Host) -> Iterator[Callable[..., Running]]:
     """Start a server with other settings, or with another transcriber, for one test."""
-    stacks: list[AsyncExitStack] = []
-
-    def start(transcriber: Transcriber | None = None, **values: object) -> Running:
-        running, stack = host.start(transcriber, **values)
-        stacks.append(stack)
-        return running
-
-    yield start
-    for stack in stacks:
-        host.stop(stack)
+    with ExitStack() as servers:
+        yield lambda *transcriber, **values: servers.enter_context(host.running(*transcriber, **values))
 
 
 @pytest.fixture

@@ -2,26 +2,15 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.app.cli.child import ENVIRONMENT
-from tests.compat.conftest import Host, Running
+from tests.compat.conftest import host, server  # noqa: F401  # fixtures
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAM_TIMEOUT_S = 100
-
-
-@pytest.fixture(scope="session")
-def server() -> Iterator[Running]:
-    """A server that needs no key."""
-    host = Host()
-    running, stack = host.start()
-    yield running
-    host.stop(stack)
-    host.close()
 
 
 @pytest.fixture(scope="session")

@@ -43,13 +43,11 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
-def exchange() -> Iterator[tuple[Running, int]]:
+def exchange(host: Host) -> Iterator[tuple[Running, int]]:
     """A server for telephone systems, and its port for AudioSocket."""
-    host, port = Host(), free_port()
-    running, stack = host.start(api_keys="k", audiosocket_port=port, audiohook_secret=SECRET)
-    yield running, port
-    host.stop(stack)
-    host.close()
+    port = free_port()
+    with host.running(api_keys="k", audiosocket_port=port, audiohook_secret=SECRET) as server:
+        yield server, port
 
 
 @pytest.fixture(scope="module")
