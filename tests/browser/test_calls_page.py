@@ -1,9 +1,7 @@
 """The page for the records of calls, in a real browser, beside a scripted server."""
 
 import base64
-import io
 import json
-import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 import pytest_asyncio
 from starlette.responses import JSONResponse, PlainTextResponse
 
+from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.browser.axe import violations
 from tests.browser.chromium import OpenWindow, Page, write_wav
 from tests.browser.fake_calls import JOB, RECORD, STRETCHES, FakeCalls, as_file, drop, said, texts_of, turn_texts
@@ -242,13 +241,8 @@ async def test_a_recording_becomes_a_record(page: Page, calls: FakeCalls, tmp_pa
 
 def two_channels(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> tuple[str, str, str]:
     """A WAV file with these two channels."""
-    content = io.BytesIO()
-    with wave.open(content, "wb") as writer:
-        writer.setnchannels(2)
-        writer.setsampwidth(2)
-        writer.setframerate(RATE)
-        writer.writeframes((np.stack((left, right), 1) * 32767).astype("<i2").tobytes())
-    return "call.wav", "audio/wav", base64.b64encode(content.getvalue()).decode()
+    content = wav(np.stack((left, right), axis=1), RATE, n_channels=2)
+    return "call.wav", "audio/wav", base64.b64encode(content).decode()
 
 
 async def test_two_different_channels_are_two_sides(page: Page, calls: FakeCalls) -> None:

@@ -6,7 +6,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from starlette.routing import WebSocketRoute
 
 from benchmarks.server import free_port
 from tests.app.conftest import running as serve_live
+from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.compat.conftest import Host, Running
 from tests.examples.conftest import EXAMPLES, run
 from tests.fakes import FakeTranscriber
@@ -57,9 +57,7 @@ def call(tmp_path_factory: pytest.TempPathFactory) -> Path:
     n_samples = max(map(len, sides)) + 16_000
     stereo = np.stack([np.pad(side, (0, n_samples - len(side))) for side in sides], axis=1)
     path = tmp_path_factory.mktemp("calls") / "call.wav"
-    with wave.open(str(path), "wb") as file:
-        file.setparams((2, 2, 16_000, 0, "NONE", ""))
-        file.writeframes(stereo.astype("<i2").tobytes())
+    path.write_bytes(wav(stereo / 32_768, n_channels=2))
     return path
 
 

@@ -1,7 +1,6 @@
 """Clips with transcripts: how a manifest is read."""
 
 import json
-import wave
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,15 @@ import numpy as np
 import pytest
 
 from benchmarks.files.labelled_clips import Clip, by_telephone, in_versions, load_clips
+from tests.app.dialects.openai.test_files_endpoint import wav
 
 
 def write_manifest(folder: Path, *lines: dict[str, Any]) -> None:
     """With files of a tenth of a second, 8 kHz; the left channel is louder."""
     for line in lines:
-        with wave.open(str(folder / line["file"]), "wb") as file:
-            file.setnchannels(line.get("channels", 1))
-            file.setsampwidth(2)
-            file.setframerate(8000)
-            samples = np.tile(np.array([1000, 100][: line.get("channels", 1)], "<i2"), 800)
-            file.writeframes(samples.tobytes())
+        n_channels = line.get("channels", 1)
+        samples = np.tile(np.array([1000, 100][:n_channels]), 800)
+        (folder / line["file"]).write_bytes(wav(samples / 32_768, 8000, n_channels))
     (folder / "manifest.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
 

@@ -9,12 +9,12 @@ import re
 import shutil
 import subprocess
 import tarfile
-import wave
 from pathlib import Path
 
 import pytest
 
 from clients.js import page_client
+from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.node import CLIENT, COMMAND_TIMEOUT_S, require_client_packages, run
 from tests.recordings import TEXTS, read
 from tests.small_model import SMALL_MODEL, small_settings
@@ -302,11 +302,7 @@ async def test_the_examples_for_node_transcribe_a_file(project: Path) -> None:
     shipped.parent.mkdir(parents=True)
     for path in (shipped, project / "speech.wav"):
         # The server looks at the content, not at the name.
-        with wave.open(str(path), "wb") as writer:
-            writer.setnchannels(1)
-            writer.setsampwidth(2)
-            writer.setframerate(16000)
-            writer.writeframes(read("hello").tobytes())
+        path.write_bytes(wav(read("hello") / 32_768))
     settings = small_settings()
     printed: list[str] = []
     async with Engine.start(EngineConfig(model=SMALL_MODEL)) as engine:
