@@ -11,7 +11,7 @@ from typing import Any, assert_never
 from tutti_server.app.dialects.deepgram.flux_options import FluxOptions, configured
 from tutti_server.app.dialects.deepgram.flux_turns import Turns
 from tutti_server.app.dialects.json_text import read_object, write_object
-from tutti_server.app.dialects.limits import MAX_TEXT_CHARS
+from tutti_server.app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES, MAX_TEXT_CHARS
 from tutti_server.app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, shorten
 from tutti_server.app.live.dialect import ClientMessage, QuietDialect
 from tutti_server.app.media.pcm import AudioFormat
@@ -21,6 +21,7 @@ from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 UPDATE_S = 0.25
 """Audio without news of a turn after which its state is sent again, in seconds, as Deepgram documents it."""
 TYPES = "CloseStream, Configure or ForceEndTurn"
+CONFIGURE_KEYS = {"type", "thresholds", "keyterms", "language_hints", "numerals", "profanity_filter"}
 UNPARSABLE = "UNPARSABLE_CLIENT_MESSAGE"
 """Deepgram's code for a message that it does not know. It ends the stream."""
 OUR_FAULT = "INTERNAL_SERVER_ERROR"
@@ -130,13 +131,17 @@ class Flux(QuietDialect):
             return (self._reply(_configure_failure(error.message)),)
         configure = commands.Configure.of(self._start())
         success = events.LateReply(partial(self._configured, options))
+        warnings = [
+            self._warning("unknown_key", f"Configure.{name[:MAX_NAME_CHARS]}: unknown key; ignored")
+            for name in sorted(fields.keys() - CONFIGURE_KEYS)[:MAX_NOTICES]
+        ]
         wanted = fields.get("keyterms") or ()
         n_wanted = 1 if isinstance(wanted, str) else len(wanted)
-        if len(options.keyterms) >= n_wanted:
-            return (configure, success)
-        expected = f"at most {MAX_HOTWORDS} texts of at most {MAX_HOTWORD_BYTES} bytes"
-        message = f"keyterms: expected {expected}; {len(options.keyterms)} of {n_wanted} are used"
-        return (configure, success, self._reply(self._warning("keyterms", message)))
+        if len(options.keyterms) < n_wanted:
+            expected = f"at most {MAX_HOTWORDS} texts of at most {MAX_HOTWORD_BYTES} bytes"
+            message = f"keyterms: expected {expected}; {len(options.keyterms)} of {n_wanted} are used"
+            warnings.append(self._warning("keyterms", message))
+        return (configure, success, *map(self._reply, warnings))
 
     # Server messages.
 

@@ -186,6 +186,16 @@ def test_a_threshold_of_hundreds_of_digits_is_refused() -> None:
     assert failure["type"] == "ConfigureFailure"
 
 
+def test_a_key_that_configure_does_not_know_is_a_warning(dialect: Flux) -> None:
+    message = {"type": "Configure", "redact": "numbers", "keyterms": ["tutti"]} | {f"~{n}": n for n in range(100)}
+    replies = [item for item in dialect.read(json.dumps(message)) if isinstance(item, events.LateReply)]
+    success, *warnings = (json.loads(text) for reply in replies for text in reply.make())
+    assert (success["type"], success["keyterms"]) == ("ConfigureSuccess", ["tutti"])
+    assert {(each["type"], each["code"]) for each in warnings} == {("Warning", "UNKNOWN_KEY")}
+    assert warnings[0]["description"] == "Configure.redact: unknown key; ignored"
+    assert len(warnings) == 20
+
+
 def test_as_many_turns_may_be_ended_as_flushes_may_wait(dialect: Flux) -> None:
     for _ in range(MAX_PENDING_FLUSHES):
         (flush,) = dialect.read('{"type":"ForceEndTurn"}')
