@@ -149,6 +149,9 @@ class AudioReceiver:
             raise LimitExceeded("too_fast", message, CLOSE_POLICY)
 
     async def _receive_decoded(self, decoded: AsyncGenerator[Samples]) -> None:
+        if not self._session.is_open:
+            # The session takes no more audio: what is wrong with it must not end the session before its final texts.
+            return
         try:
             async with aclosing(decoded) as pieces:
                 async for samples in pieces:

@@ -11,6 +11,7 @@ import pytest
 from tests.bench import START
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, silence, speech
 from tests.made_files import Track, made_file, tone
+from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded
 from tutti_server.app.live.audio_receiver import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioReceiver, Pace
 from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import AudioFormat
@@ -84,6 +85,15 @@ async def test_a_container_may_jump_over_a_pause() -> None:
         await to.receiver.finish()
     assert to.session.audio_s == pytest.approx(104.0, abs=0.1)
     assert to.notices == []
+
+
+async def test_a_container_is_ignored_when_the_session_is_ending() -> None:
+    """Final texts are still to come, whatever the container holds."""
+    async with receiving(START, SPEECH) as to:
+        to.driver.perform(to.session.end(LimitExceeded("too_fast", "too much", CLOSE_POLICY)))
+        await to.receiver.receive_container(b"this is no audio at all " * 4000)
+        await to.receiver.finish()
+        assert to.session.is_stopping
 
 
 async def test_raw_audio_is_looked_at_in_each_of_its_formats() -> None:
