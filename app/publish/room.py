@@ -90,6 +90,11 @@ class Room:
         self.title = ""
         self.is_live = False
         """A session speaks in the room, or may come back."""
+        self.n_returns = 0
+        """How often a speaker has returned after the room had ended, as far as this gateway has seen it.
+
+        Readers from before are introduced to the room again.
+        """
         self.frames = Frames(room=id_, max_chars=max_chars)
         self.lines = Lines()
         self.began_at = 0.0
@@ -157,7 +162,7 @@ class Room:
             self.is_live, self._stream.left_at = True, None
             # A new reader would stop there and miss the text that follows.
             self.frames.remove(END)
-            self.frames.add(self.introduction() | {"resumed": True})
+            self.n_returns += 1
 
     def _expect(self, resumed_from_s: Sequence[float], timeline: int) -> None:
         """Note which utterances come again, and from when on."""

@@ -110,14 +110,17 @@ async def _serve_reader(request: Request, followed: Followed, seen: str, send: S
 
 
 async def _send_events(service: Service, followed: Followed, seen: str, stream: EventStream) -> None:
-    frames, sends_total = followed.room.frames, service.metrics.rooms.sends_total
-    number = frames.number_of(seen)
-    introduction = followed.room.introduction() | {"resumed": number > 0}
+    room, frames, sends_total = followed.room, followed.room.frames, service.metrics.rooms.sends_total
+    number, n_returns = frames.number_of(seen), room.n_returns
+    introduction = room.introduction() | {"resumed": number > 0}
     retry = f"retry: {random.randint(*RETRY_MS)}\n\n".encode()
     await stream.send(retry + sent_event(introduction))
     while True:
         # Before the look at the events: one that comes while they are sent is noticed then.
         changed = followed.changed
+        if room.n_returns != n_returns:
+            n_returns = room.n_returns
+            await stream.send(sent_event(room.introduction() | {"resumed": True}))
         events, number = frames.after(number), frames.newest
         if events:
             await stream.send(events)

@@ -178,7 +178,7 @@ def test_a_new_session_goes_on_after_the_text_of_the_old_one() -> None:
     assert reader.text(0) == "One.TwoThree."
     assert reader.segments[2][0]["redactions"] == [{"kind": "card", "start_s": 61.25, "end_s": 61.5}]
     assert [(line.start_s, line.text) for line in room.lines.current(None)] == [(1, "One."), (3, "Two"), (61, "Three.")]
-    assert reader.types[-3:] == ["room", "segment", "utterance"]
+    assert reader.types[-3:] == ["utterance", "segment", "utterance"]
     (ended,) = [json.loads(data.decode()[:-2].split("data: ")[1]) for data in [room.frames.finals[-1].data]]
     assert ended["uncovered"] == [[61, 61.5]]
 

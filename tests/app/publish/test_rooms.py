@@ -1,6 +1,7 @@
 """Rooms as speakers and readers see them: over a real server."""
 
 import asyncio
+import json
 import re
 import socket as sockets
 from contextlib import AsyncExitStack
@@ -11,8 +12,14 @@ from typing import Any
 import pytest
 
 from tests.app.conftest import Running, Serve, until
+from tests.app.publish.made_up import parse_events
 from tests.app.publish.serving_rooms import eventually, listener, metric_becomes, say, speaker
 from tests.fakes import MODEL, FakeTranscriber, pcm, said, speech
+from tutti_server.app.dialects.rooms.endpoint import _send_events
+from tutti_server.app.publish.room import Room
+from tutti_server.app.publish.room_entries import Begun, Ended
+from tutti_server.app.publish.room_follower import Followed
+from tutti_server.app.publish.server_sent_events import EventStream
 from tutti_server.app.service.shared_state import SharedState
 
 
@@ -86,6 +93,51 @@ async def test_a_speaker_that_comes_back_goes_on_in_its_room(server: Running) ->
             assert reader.reader.text(0) == said([1]) + said([2, 3, 4])
             assert reader.reader.retracted == {1}
             assert reader.reader.ended == {0: said([1]), 2: said([2, 3, 4])}
+
+
+async def test_a_room_that_had_ended_introduces_itself_once_to_latecomers(server: Running) -> None:
+    """With the newest title, before all text."""
+    again: dict[str, Any] = {"name": "choir-7", "title": "Saturday"}
+    for title in ("Sunday", "Monday"):
+        async with speaker(server, again) as (socket, started), listener(server, "choir-7") as reader:
+            await say(socket, [1])
+            await socket.send('{"type":"stop"}')
+            await reader.rest()
+        again = {"name": "choir-7", "token": started["room"]["token"], "title": title}
+    async with speaker(server, again) as (socket, _):
+        await say(socket, [2])
+        async with listener(server, "choir-7") as late:
+            assert (await late.until("room"))["title"] == "Monday"
+            while late.reader.text(0) != said([1]) + said([1]) + said([2]):
+                await late.until("segment")
+            assert late.reader.types.count("room") == 1
+
+
+class SlowStream(EventStream):
+    """A stream that a room's speaker returns to while its reader receives the end of the room."""
+
+    def __init__(self, followed: Followed) -> None:
+        self.followed = followed
+        self.types: list[str] = []
+
+    async def send(self, data: bytes) -> None:
+        self.types += [json.loads(each["data"])["type"] for each in parse_events(data.decode()) if "data" in each]
+        if self.types == ["room", "ended"]:
+            self.followed.room.fold(Begun(stream="b", at=110.0))
+        elif self.types == ["room", "ended", "room"]:
+            self.followed.room.fold(Ended(stream="b", at=120.0))
+
+    async def end(self) -> None:
+        pass
+
+
+async def test_a_reader_that_has_just_received_the_end_is_introduced_again(server: Running) -> None:
+    followed = Followed(room=Room("abc", "choir", 1000))
+    for entry in (Begun(stream="a", at=100.0), Ended(stream="a", at=105.0)):
+        followed.room.fold(entry)
+    stream = SlowStream(followed)
+    await _send_events(server.service, followed, "", stream)
+    assert stream.types == ["room", "ended", "room", "ended"]
 
 
 async def test_a_room_belongs_to_its_owner(server: Running) -> None:
