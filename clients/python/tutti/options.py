@@ -6,13 +6,14 @@ names and types from the classes below. An option that is left out has the defau
 
 from __future__ import annotations
 
+import json
 import ssl as tls
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from tutti.errors import BadOption
-from tutti.fields import message_fields
+from tutti.fields import message_fields, writer
 from tutti.messages import (
     AudioFormat,
     Encoding,
@@ -239,15 +240,32 @@ def texts(value: Sequence[str] | None) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value or ())
 
 
+def check_texts(options: Mapping[str, object]) -> None:
+    """Check that all texts in the values of options, which JSON can hold, can be sent.
+
+    Raises:
+        BadOption: a text holds half of a surrogate pair, which UTF-8 cannot encode.
+    """
+    for name, value in options.items():
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise BadOption(name, "text of whole characters, not half of a surrogate pair", value) from error
+
+
 def start_message(options: ConnectOptions) -> Start:
-    """The `start` message that asks the server for a session with these options."""
+    """The `start` message that asks the server for a session with these options.
+
+    Raises:
+        BadOption: an option cannot work.
+    """
     given: Mapping[str, Any] = {**options}
     names = {"mode": "endpointing", "threshold": "speech_threshold"}
     endpointing = Endpointing(
         **{each.name: given.get(names.get(each.name, each.name)) for each in message_fields(Endpointing)}
     )
     max_speakers = options.get("max_speakers")
-    return Start(
+    start = Start(
         audio=AudioFormat(**{name: given[name] for name in AudioOptions.__optional_keys__ & given.keys()}),
         model=options.get("model"),
         language=options.get("language"),
@@ -270,3 +288,5 @@ def start_message(options: ConnectOptions) -> Start:
         text_rules=options.get("text_rules"),
         resumes=resume_buffer_s(options) > 0 or None,
     )
+    check_texts(writer(Start)(start))
+    return start

@@ -34,7 +34,7 @@ from tutti.errors import (
 )
 from tutti.handshake import STREAM_PATH, check_encrypted, key_headers, refusal, resolve_url
 from tutti.messages import Event, Segment, ServerWarning, Stopped, Utterance, parse_event
-from tutti.options import OPEN_TIMEOUT_S, STOP_TIMEOUT_S, FileProgress, OnProgress, SessionOptions, texts
+from tutti.options import OPEN_TIMEOUT_S, STOP_TIMEOUT_S, FileProgress, OnProgress, SessionOptions, check_texts, texts
 
 UPLOAD_PATHS: Mapping[str, str] = {
     "transcribe": "/v1/audio/transcriptions",
@@ -186,6 +186,7 @@ def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:
     if silence_ms is not None:
         fields |= {"chunking_strategy[type]": "server_vad"}
         fields |= {"chunking_strategy[silence_duration_ms]": str(silence_ms)}
+    check_texts({_OPTION_OF_FIELD.get(name, name): value for name, value in fields.items()})
     return {name: value for name, value in fields.items() if value}
 
 

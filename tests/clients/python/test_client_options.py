@@ -48,6 +48,20 @@ def test_a_single_text_may_be_a_string(option: str, value: str | list[str] | tup
     assert getattr(start_message(given), option) == ("de",)
 
 
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"prompt": "caf\ud800"}, "prompt"),
+        ({"hotwords": ["tutti", "\ud83d"]}, "hotwords"),
+        ({"room": tutti.Room(title="\udc00")}, "room"),
+    ],
+)
+def test_a_text_with_half_a_character_is_refused(given: Any, name: str) -> None:
+    """JSON could escape it; UTF-8 cannot encode it."""
+    with pytest.raises(tutti.BadOption, match=rf"{name}: expected text of whole characters.* got .*\\ud"):
+        start_message(given)
+
+
 def test_an_unknown_option_is_refused_at_the_call() -> None:
     """Before anything is opened, with the message that Python has for keyword arguments."""
     with pytest.raises(TypeError, match=r"connect\(\) got an unexpected keyword argument 'langauge'"):

@@ -158,6 +158,7 @@ async def test_speakers_are_asked_for(wav: Path, options: dict[str, Any], fields
         ({"max_speakers": 2, "task": "translate"}, "task"),
         ({"task": "summarize"}, "task: expected transcribe or translate"),
         ({"max_utterance_s": 20.0}, "max_utterance_s"),
+        ({"hotwords": "\ud800"}, "hotwords: expected text of whole characters"),
         ({"resume": tutti.Resume(1.0)}, "resume"),
         ({"started_timeout_s": 3.0}, "started_timeout_s"),
         ({"speed": 1.0, "on_progress": print}, "on_progress"),
