@@ -38,6 +38,8 @@ class Diarizer:
         self._rest: Samples = np.zeros(0, np.float32)
         self._position = 0
         """The first sample of `_rest`."""
+        self._before_rest: Samples = self._rest
+        """The samples of the last window before `_rest`."""
 
     async def listen(self, audio: AsyncIterator[Samples]) -> AsyncGenerator[Samples, None]:
         """Pass on the audio of a recording, mono float32 at 16 kHz, and embed its windows."""
@@ -54,14 +56,20 @@ class Diarizer:
         if loud:
             self._vectors += list(await self._embed([windows[i] for i in loud]))
             self._starts_s += [(self._position + i * hop) / SAMPLE_RATE for i in loud]
+        if n:
+            self._before_rest = self._rest[(n - 1) * hop : n * hop].copy()
         self._rest = self._rest[n * hop :].copy()
         self._position += n * hop
 
     async def finish(self) -> None:
-        """Embed what is left when the recording has ended: all of one that is shorter than a window."""
-        if self._position == 0 and not self._starts_s and len(self._rest):
-            self._vectors += list(await self._embed([self._rest]))
-            self._starts_s.append(0.0)
+        """Embed the last window, which ends with the recording. A recording that is shorter than a window is one."""
+        if self._position and len(self._rest) <= int((WINDOW_S - HOP_S) * SAMPLE_RATE):
+            return
+        window = np.concatenate([self._before_rest, self._rest])[-int(WINDOW_S * SAMPLE_RATE) :]
+        is_all = self._position == 0
+        if len(window) and (is_all or float(np.sqrt(np.mean(window * window))) >= MIN_RMS):
+            self._vectors += list(await self._embed([window]))
+            self._starts_s.append((self._position + len(self._rest) - len(window)) / SAMPLE_RATE)
 
     def speakers(self, speech: Iterable[Span], thresholds: SpeakerThresholds, max_speakers: int) -> "Speakers":
         """The speakers of the recording, after `finish`. It takes most of a second for hours of speech: use a thread.

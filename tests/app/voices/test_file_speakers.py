@@ -74,6 +74,12 @@ async def test_words_get_the_speaker_of_their_time() -> None:
     assert [each and each[0] for each in found] == [0, 0, 1, 1, 0, 0]
 
 
+async def test_the_end_of_a_recording_has_a_window_of_its_own() -> None:
+    """Wherever the grid of the windows ends."""
+    speakers = await speakers_of(tone(200, 12), tone(800, 11.6), tone(200, 1.1), speech=[(0, 24.7)])
+    assert [each and each[0] for each in (speakers.speaking(at_s, at_s + 0.3) for at_s in (22.9, 24.3))] == [1, 0]
+
+
 async def test_sounds_that_are_not_speech_are_no_speaker() -> None:
     speakers = await speakers_of(tone(200, 4), tone(800, 8), tone(200, 4), speech=[(0, 4), (12, 16)])
     assert speakers.n == 1
