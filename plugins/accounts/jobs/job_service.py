@@ -111,9 +111,11 @@ class JobService:
 
     @property
     def problem(self) -> str | None:
-        """What is missing while the database or the spool is away, for the operator."""
+        """What is missing while the database or the spool is away or full, for the operator."""
         if self._jobs.database.is_away:
             return "without the database: jobs wait, and requests about them are refused"
+        if self._jobs.spool_is_full:
+            return "the store for the recordings of jobs is full: new ones are refused"
         if self._jobs.spool_is_away:
             return "without the store for the recordings of jobs: jobs wait, and new ones are refused"
         return None
@@ -190,8 +192,8 @@ class JobService:
         usage.save(connection, [report])
 
     async def _look_for_spool(self) -> None:
-        """Find out that a spool which was away is back."""
-        if self._jobs.spool_is_away:
+        """Find out that a spool which was away is back, or that a full one has room again."""
+        if self._jobs.spool_is_away or self._jobs.spool_is_full:
             await self._jobs.spool_works()
 
     async def _measure(self) -> None:

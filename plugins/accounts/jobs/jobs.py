@@ -72,6 +72,8 @@ class Jobs:
         self._spool_places = asyncio.Semaphore(N_SPOOL_THREADS)
         self.spool_is_away = False
         """Whether the spool could not do what it was asked for last."""
+        self.spool_is_full = False
+        """Whether the spool had no room for what it was to keep last. What it has may be read nevertheless."""
         self.has_come = asyncio.Event()
         """Set when a job has come to this gateway, or may be taken now. Whoever waits for it clears it."""
 
@@ -195,7 +197,12 @@ class Jobs:
         """Keep a recording, which is read from its beginning. Raises as `on_spool`."""
         n_bytes = file.seek(0, os.SEEK_END)
         file.seek(0)
-        await self.on_spool(lambda spool: spool.put(id_, file), SPOOL_ANSWER_S + n_bytes / SPOOL_BYTES_PER_S)
+        try:
+            await self.on_spool(lambda spool: spool.put(id_, file), SPOOL_ANSWER_S + n_bytes / SPOOL_BYTES_PER_S)
+        except SpoolFull:
+            self.spool_is_full = True
+            raise
+        self.spool_is_full = False
 
     async def on_spool(
         self,
@@ -255,8 +262,9 @@ class Jobs:
             await self.on_spool(try_out)
         except OSError as error:
             logger.debug("the spool does not work: %s", error)
-            self.spool_is_away = True
+            self.spool_is_away, self.spool_is_full = True, isinstance(error, SpoolFull)
             return False
+        self.spool_is_full = False
         return True
 
     async def _delete(self, id_: str) -> None:

@@ -162,8 +162,13 @@ async def test_a_job_sent_twice_with_one_idempotency_key_is_one(
 async def test_a_full_store_of_recordings_is_called_full(
     serve_jobs: ServeJobs, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What was written of the recording is gone, and the next one is taken in where there is room again."""
+    """What was written of the recording is gone, and the next one is taken in where there is room again.
+
+    The operator reads of it on `/readyz`, also where what the store has can be read.
+    """
     server = await serve_jobs(job_workers=0)
+    service = accounts(server).jobs
+    assert service
 
     def find_no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -171,11 +176,15 @@ async def test_a_full_store_of_recordings_is_called_full(
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "copyfileobj", find_no_room)
         answer = await submit(http, server)
+        await service._jobs.on_spool(lambda spool: list(spool.older_than(0.0)))
+        ready = "ready; the store for the recordings of jobs is full: new ones are refused\n"
+        assert (await http.get(f"{server.http}/readyz")).text == ready
     assert answer.status_code == 503 and answer.headers["retry-after"]
     message = "the store for the recordings of jobs is full; try again in 5 s"
     assert (answer.json()["error"]["code"], answer.json()["error"]["message"]) == ("jobs_away", message)
     assert recordings(tmp_path / "state" / "jobs") == []
     assert (await submit(http, server)).status_code == 202
+    assert (await http.get(f"{server.http}/readyz")).text == "ready\n"
 
 
 async def test_jobs_are_measured_while_the_store_of_recordings_hangs(
