@@ -1,7 +1,7 @@
 """The native protocol, `tutti.v1`: JSON text to commands, events to JSON text. See docs/protocol.md."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -78,18 +78,24 @@ class Native(QuietDialect):
         self._sends_turns: bool | None = None
         """Whether the client asked for `turn` messages; `None` before its `start`."""
         self._channel_names: tuple[str, ...] = ()
+        self._early: tuple[events.Notice, ...] = ()
+        """Notices about messages before `start`. They come with `started`, which is the first event."""
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
         """A binary message is audio; a text message is a command, preceded by notices about ignored keys."""
         if isinstance(message, bytes):
             return (commands.Audio(message),)
         command, notices = decode(message)
-        if not isinstance(command, commands.Start) or self._sends_turns is not None:
+        if self._sends_turns is not None:
             return (*notices, command)
+        if not isinstance(command, commands.Start):
+            self._early = (*self._early, *notices)[:MAX_NOTICES]
+            return (command,)
+        command = replace(command, notices=(*self._early, *command.notices)[:MAX_NOTICES])
         self._sends_turns = command.endpointing.eager_confidence is not None
         self._channel_names = command.channel_names
         opening = [Preparation(partial(self._publisher.open, command))] if command.room else []
-        return (*notices, *opening, command)
+        return (*opening, command)
 
     def write(self, event: events.Event) -> Iterable[str]:
         """One message for each event; those about turns have one only if the client asked for them."""

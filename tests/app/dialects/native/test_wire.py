@@ -351,6 +351,15 @@ def test_unknown_keys_are_ignored_with_a_warning(message: dict[str, Any], key: s
 MANUAL_SILENCE = {"mode": "manual", "silence_ms": 700, "min_utterance_s": 1, "max_utterance_s": 20}
 
 
+def test_warnings_about_messages_before_the_start_come_with_started() -> None:
+    """It is the first event."""
+    dialect = wire.Native(RecordingPublisher())
+    assert dialect.read('{"type": "keepalive", "volume": 1}') == (commands.Keepalive(),)
+    (start,) = dialect.read('{"type": "start", "pitch": 1}')
+    assert isinstance(start, commands.Start)
+    assert [each.message.split(":")[0] for each in start.notices] == ["keepalive.volume", "pitch"]
+
+
 @pytest.mark.parametrize(
     ("start", "names"),
     [
