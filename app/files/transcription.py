@@ -72,7 +72,7 @@ async def transcribe(
     session = Session(session_id, transcriber.info, session_config(config, options, transcriber.info))
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close, trace=trace)
-        driver.receive(options.start)
+        await driver.start(options.start)
         try:
             await _feed(driver, audio, outcome)
             await outcome.closed.wait()

@@ -178,9 +178,10 @@ class Reader:
                     await self._audio.receive_container(data)
                 case events.Reply() | events.LateReply():
                     self._on_reply(item)
-                case commands.Start() if self._take_model and not self._has_started:
-                    await self._take_model(item.model)
-                    self._driver.receive(item)
+                case commands.Start() if not self._has_started:
+                    if self._take_model:
+                        await self._take_model(item.model)
+                    await self._driver.start(item)
                 case commands.Stop():
                     await self._audio.finish()
                     self._driver.receive(item)

@@ -22,6 +22,7 @@ from tutti_server.app.session.core.effects import (
 )
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.session import Session, give_up_speakers, speakers_found
+from tutti_server.app.text_rules.pipeline import TextRules
 from tutti_server.engine import api
 from tutti_server.engine.errors import EngineError
 
@@ -101,6 +102,13 @@ class SessionDriver:
     def receive(self, command: commands.Command) -> None:
         """Give a command to the session, and perform what follows. Does not wait for anything."""
         self.perform(self.session.receive(command))
+
+    async def start(self, start: commands.Start) -> None:
+        """Start the session. Waits while its text rules are compiled: of many, that takes tenths of a second."""
+        if start.text_rules:
+            # `re` keeps the patterns that it has compiled, and the session finds them there.
+            await asyncio.to_thread(TextRules, start.text_rules)
+        self.receive(start)
 
     async def receive_audio(self, data: bytes) -> None:
         """Give audio to the session. Waits while its detectors are prepared, together with those of other sessions."""

@@ -16,6 +16,7 @@ from tutti_server.app.session.engine_driver import SessionDriver
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, Stretch
 from tutti_server.app.session.session import Session
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine import api
 
 ADAPTIVE = commands.Endpointing(mode="adaptive", min_silence_ms=160, end_confidence=0.4)
@@ -59,6 +60,17 @@ class Sent(list[events.Event]):
         """The shell of a session that sends them."""
         session = Session("s", MODEL, config)
         return SessionDriver(session, transcriber, tasks, self.append, lambda _: self.closed.set(), deadline_s)
+
+
+async def test_other_tasks_run_while_text_rules_are_compiled() -> None:
+    rules = TextRuleOptions(replace=(("cuba nets", "Kubernetes"),))
+    async with asyncio.TaskGroup() as tasks:
+        driver = Sent().driver(tasks, FakeTranscriber())
+        starting = tasks.create_task(driver.start(replace(START, text_rules=rules)))
+        await asyncio.sleep(0)
+        assert not driver.session.is_open
+        await starting
+        assert driver.session.is_open
 
 
 async def test_an_interim_is_dropped_at_the_deadline() -> None:
