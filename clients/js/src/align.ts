@@ -13,11 +13,9 @@ const PUNCTUATION = /[^\p{L}\p{N}_]+/gu;
  * correspond by the fewest edits; case and punctuation do not count.
  */
 export function align(shown: string, theirs: string): readonly [number, number] {
-  if (theirs.startsWith(shown)) {
-    return [shown.length, shown.length];
-  }
-  if (shown.startsWith(theirs)) {
-    return [theirs.length, theirs.length];
+  const nShorter = Math.min(shown.length, theirs.length);
+  if (shown.slice(0, nShorter) === theirs.slice(0, nShorter)) {
+    return [nShorter, nShorter];
   }
   const [left, right] = [tokensOf(shown), tokensOf(theirs)];
   const [nLeft, nRight] = equallyFar(
@@ -54,7 +52,7 @@ function tokensOf(text: string): { word: string; end: number }[] {
  */
 function equallyFar(ours: readonly string[], theirs: readonly string[]): [number, number] {
   let nSame = 0;
-  while (nSame < Math.min(ours.length, theirs.length) && ours[nSame] === theirs[nSame]) {
+  while (nSame < ours.length && ours[nSame] === theirs[nSame]) {
     nSame += 1;
   }
   const left = ours.slice(nSame);

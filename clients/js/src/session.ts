@@ -381,7 +381,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     clearTimeout(this.#timer);
     const timeoutMs = this.#options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
     this.#timer = setTimeout(() => {
-      const message = `nothing came for ${timeoutMs} ms after stop`;
+      const message = `no answer within ${timeoutMs} ms after stop`;
       this.end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.finalUntilS));
     }, Math.min(timeoutMs, LONGEST_MS));
   }
