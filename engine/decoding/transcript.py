@@ -115,6 +115,10 @@ class TokenTranscript:
     def _avg_logprob(self) -> float:
         return _mean(_sampled([*self._token_logprobs, self._end_logprob]))
 
+    def ends_before(self, time_s: float) -> bool:
+        """Whether the model has ended the last segment before this time, in seconds, and no text follows."""
+        return bool(self._segments) and not self._open.text and self._segments[-1].end_s < time_s
+
     def push(self, token: int, logprob: float | None, attention_peak_s: float | None = None) -> list[EngineEvent]:
         """Add the next token and return the events that it causes.
 
@@ -177,11 +181,12 @@ class TokenTranscript:
         Args:
             is_truncated: the token limit ended the text.
             n_steps: decode steps taken after prefill, in all attempts.
-            alignment: of all tokens so far, if there are any. Needed where word times were asked for, and where
-                the text was cut.
+            alignment: of all tokens so far, if there are any. Needed where word times were asked for, where the text
+                was cut, and where the model's last timestamp is not believed.
             timing: where the time of the window went.
         """
         events: list[EngineEvent] = []
+        heard_until_s: float | None = None
         text = self._characters.flush()
         self._text += text
         self._open.text += text
@@ -193,6 +198,8 @@ class TokenTranscript:
         if self._info.with_word_times:
             self._segments = self._with_words(alignment or Alignment((), (), ()))
             events += [self._segment_event(segment) for segment in self._segments]
+        elif alignment and not (self.is_repetitive or is_truncated):
+            heard_until_s = max((word.end_s for word in self._with_words(alignment)[-1].words or ()), default=None)
         done = DoneEvent(
             text=self._text,
             pieces=tuple(self._pieces()),
@@ -208,6 +215,7 @@ class TokenTranscript:
             language_probabilities=self._info.language_probabilities,
             last_text_logprob=self._last_text_logprob,
             end_logprob=self._end_logprob,
+            heard_until_s=heard_until_s,
             timing=timing,
         )
         return [*events, done]

@@ -349,5 +349,7 @@ def _usable_draft(request: Request, attempt: DecodingAttempt) -> tuple[int, ...]
 
 
 def _has_unknown_end(output: AttemptOutput, options: DecodeOptions) -> bool:
-    """Whether it must be found out where a cut text ends. Whoever limits tokens asks for no more than the text."""
-    return output.transcript.is_repetitive or (output.is_truncated and options.max_tokens is None)
+    """Whether it must be found out where a text ends. Whoever limits tokens asks for no more than the text."""
+    if output.transcript.is_repetitive or output.is_truncated:
+        return output.transcript.is_repetitive or options.max_tokens is None
+    return options.latest_end_s is not None and output.transcript.ends_before(options.latest_end_s)

@@ -159,6 +159,19 @@ async def test_a_text_that_the_token_limit_ends_ends_with_its_last_word(endless_
     assert ends_s == [[pytest.approx(0.1 * (limit - 1) + 0.3)], [30.0], [pytest.approx(0.1 * 4 + 0.3)]]
 
 
+async def test_a_timestamp_that_ends_the_text_too_early_is_checked_if_it_is_asked_for(
+    small_checkpoint: Checkpoint,
+) -> None:
+    """The segment goes out with the timestamp, at once; the last event says what attention has found."""
+    tokenizer = small_checkpoint.tokenizer
+    first = tokenizer.first_timestamp
+    script = [first, *tokenizer.encode(" good morning"), first + 10, tokenizer.eot]
+    async with start_engine(FakeRunner(small_checkpoint, lambda _: iter(script))) as engine:
+        dones = [await done_of(engine, window(language="en", latest_end_s=each)) for each in (None, 0.2, 0.5)]
+    assert [done.segments[0].end_s for done in dones] == [0.2] * 3
+    assert [done.heard_until_s for done in dones] == [None, None, pytest.approx(0.1 * (len(script) - 2))]
+
+
 @pytest.mark.parametrize("goes_on", [True, False])
 async def test_a_repetition_keeps_the_forced_prefix(small_checkpoint: Checkpoint, goes_on: bool) -> None:
     """Text that was shown as stable is not taken back, though it repeats itself; and it may end there."""

@@ -14,9 +14,16 @@ from tutti_server.app.session.core.previous_text import PreviousText
 from tutti_server.app.session.core.windows import Decoding, EndedWindow, OpenWindow, WindowKind
 from tutti_server.app.session.decoding.translations import Translations
 from tutti_server.app.session.messages import events
-from tutti_server.app.session.speech.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
+from tutti_server.app.session.speech.coverage import (
+    MIN_UNCOVERED_SAMPLES,
+    Span,
+    duration,
+    latest_end,
+    plausible_end,
+    uncovered,
+)
 from tutti_server.app.session.text.language_choice import ChannelLanguage
-from tutti_server.app.session.text.segment_times import heard_until, tightened
+from tutti_server.app.session.text.segment_times import LEAD_SAMPLES, heard_until, tightened
 from tutti_server.app.session.text.stable_trust import with_stable_trust
 from tutti_server.app.session.text.stable_words import on_timeline, with_stable_times, words_from
 from tutti_server.engine import api
@@ -85,10 +92,12 @@ class Finals:
         """How the engine decodes a window for its final text; `n_before` windows before it are not done."""
         options, asked = self.decode_options(window), window.utterance.options
         language = window.utterance.language.channel
+        latest = latest_end(window.speech) if options.task == "transcribe" else None
         options = language.for_final(options, window.speech_s, window.stabilizer.language, n_before)
         return replace(
             options,
             word_times=asked.has_words,
+            latest_end_s=None if latest is None else (latest - window.start) / SAMPLE_RATE,
             sampling=self._options.sampling.now,
             translates=bool(asked.targets.by_engine),
         )
@@ -173,6 +182,8 @@ class Finals:
                 decoding.language_probabilities = event.language_probabilities
                 if is_silent(self._filter, window, event):
                     return True
+                if event.heard_until_s is not None:
+                    self._extend_last_text(window, event.segments[-1].text, event.heard_until_s)
                 if not self._redecode_missed(window, window.end, "", event.language):
                     return True
                 continue
@@ -190,6 +201,18 @@ class Finals:
             window.n_processed_chars += len(segment.text)
             decoding.events.popleft()
         return False
+
+    def _extend_last_text(self, window: EndedWindow, text: str, heard_until_s: float) -> None:
+        """Extend the last text of a window to where the engine has found its end, later than the model's timestamp."""
+        assert window.decoding
+        if not window.sent.times or text == window.decoding.refused:
+            return
+        (start, _), end = window.sent.times[-1], window.utterance.text_until
+        heard = min(window.start + round(heard_until_s * SAMPLE_RATE), window.end)
+        heard = plausible_end(text, window.speech, start, heard)
+        if heard - end > LEAD_SAMPLES:
+            window.utterance.text_until = heard
+            window.sent.times[-1] = (start, heard)
 
     # Decode missed speech again.
 

@@ -71,6 +71,19 @@ def find_missed(speech: list[Span], since: int, until: int) -> Missed | None:
     return Missed(spans, max(spans[0][0] - MARGIN_SAMPLES, since), min(spans[-1][1] + MARGIN_SAMPLES, until))
 
 
+def latest_end(speech: list[Span]) -> int | None:
+    """The position at which a text must end at the latest so that no speech after it is missed.
+
+    `None` if there is too little speech to miss.
+    """
+    n_left = MIN_MISSED_SAMPLES
+    for start, end in reversed(speech):
+        if end - start >= n_left:
+            return end - n_left
+        n_left -= end - start
+    return None
+
+
 def plausible_end(text: str, speech: list[Span], start: int, end: int) -> int:
     """The latest position at which a text can end: two words do not take half a minute.
 

@@ -103,6 +103,29 @@ def test_a_word_has_the_time_that_timestamps_before_it_took(tokenizer: Tokenizer
         assert [(each.words or ())[0].start_s for each in made] == pytest.approx([0.2, word_s])
 
 
+def test_the_end_of_the_last_word_is_told_beside_a_timestamp_that_comes_too_early(tokenizer: Tokenizer) -> None:
+    first = tokenizer.first_timestamp
+    words = tokenizer.encode(" one two")
+    transcript = begin(tokenizer)
+    for token in (first, *words, first + 25):
+        transcript.push(token, -1.0)
+    assert transcript.ends_before(0.6) and not transcript.ends_before(0.5)
+    alignment = Alignment((0.0, 0.2, 0.6, 1.1), ((0.0, 2.0),), (0.5,) * 4)
+    done = result(transcript.finish(is_truncated=False, n_steps=5, alignment=alignment))
+    assert [(each.end_s, each.words) for each in done.segments] == [(0.5, None)]
+    assert done.heard_until_s == pytest.approx(1.1)
+
+
+def test_text_that_no_timestamp_ends_reaches_the_end_of_the_audio(tokenizer: Tokenizer) -> None:
+    transcript = begin(tokenizer)
+    assert not transcript.ends_before(1.0)
+    first = tokenizer.first_timestamp
+    for token in (first, *tokenizer.encode(" one"), first + 25, first + 25, *tokenizer.encode(" two")):
+        transcript.push(token, -1.0)
+    assert not transcript.ends_before(1.0)
+    assert result(transcript.finish(is_truncated=False, n_steps=5)).heard_until_s is None
+
+
 @pytest.mark.parametrize("n_times", [0, 1, 2])
 def test_no_text_makes_no_segment(tokenizer: Tokenizer, n_times: int) -> None:
     """Silence is silent."""

@@ -269,6 +269,7 @@ def options_of(checkpoint: Checkpoint) -> st.SearchStrategy[DecodeOptions]:
         prefix=st.sampled_from(prefixes),
         hotwords=st.lists(WORDS, max_size=3).map(tuple),
         word_times=st.booleans(),
+        latest_end_s=st.sampled_from([None, 30.0]),
         max_tokens=st.integers(len(prefixes[-1]) + 1, 40),
         sampling=SAMPLING,
     )

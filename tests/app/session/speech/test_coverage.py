@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench import CONFIG, START, Bench, check_promises
-from tests.fakes import GAP_SAMPLES, WORD_SAMPLES, decode, said, segment, silence, speech
+from tests.fakes import GAP_SAMPLES, MODEL, WORD_SAMPLES, decode, said, segment, silence, speech
 from tutti_server.app.session.core.windows import MAX_REDECODES
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.speech.coverage import (
@@ -71,6 +71,41 @@ def test_missed_speech_at_the_end_delays_only_the_end_of_the_utterance() -> None
     assert len(bench.windows) == 2
 
 
+@pytest.mark.parametrize(("heard_s", "n_again"), [(None, 1), (10 * WORD_S, 0), (5 * WORD_S, 1)])
+def test_speech_that_the_last_text_reaches_by_attention_is_not_missed(heard_s: float | None, n_again: int) -> None:
+    """A timestamp that comes too early, as Whisper's do among digits, would have the end heard twice."""
+    bench = session_with(10)
+    ((_, window),) = bench.waiting
+    latest_s = window.options.latest_end_s
+    assert latest_s == pytest.approx(10 * WORD_S - 1.0 + 0.3, abs=0.15)
+    heard_until_s = None if heard_s is None else 0.3 + heard_s
+    bench.answer_with(said_at(0.3, 0.3 + 4 * WORD_S, f" {said(range(10))}"), heard_until_s=heard_until_s)
+    assert len(bench.waiting) == n_again
+    if not n_again:
+        (utterance,) = bench.of(events.Utterance)
+        assert utterance.uncovered == ()
+    elif heard_until_s:
+        # What is heard again begins after the words that were heard.
+        ((_, again),) = bench.waiting
+        assert len(again.samples) / SAMPLE_RATE == pytest.approx(5 * WORD_S + 0.3, abs=0.1)
+
+
+def test_a_translation_says_nothing_about_where_its_words_were_spoken() -> None:
+    start = replace(WITHOUT_INTERIMS, language="de", task="translate")
+    bench = Bench(start, CONFIG, replace(MODEL, tasks=("transcribe", "translate")))
+    bench.feed(np.concatenate((silence(0.5), speech(range(10)), silence(0.6))), answer=False)
+    ((_, window),) = bench.waiting
+    assert window.options.latest_end_s is None
+
+
+def test_a_refused_last_text_reaches_nowhere() -> None:
+    bench = session_with(10)
+    texts = said_at(0.3, 0.3 + 4 * WORD_S, f" {said(range(4))}"), said_at(4.5, 5.0, " Thank you.", -3.0, 0.9)
+    bench.answer_with(*texts, heard_until_s=0.3 + 10 * WORD_S)
+    assert segments(bench) == [said(range(4))]
+    assert len(bench.waiting) == 1
+
+
 def test_a_window_without_any_text_is_decoded_again_without_its_prompt() -> None:
     """The previous text may have misled the model."""
     bench = session_with(8, replace(WITHOUT_INTERIMS, prompt="Names: Kowalski.", language="de"))
@@ -114,7 +149,8 @@ def test_short_speech_without_text_is_reported_and_not_decoded_again() -> None:
     bench.answer_one(lost=[0])
     (utterance,) = bench.of(events.Utterance)
     assert utterance.uncovered == ((utterance.start_s, utterance.end_s),)
-    assert len(bench.windows) == 1
+    (window,) = bench.windows
+    assert window.options.latest_end_s is None
 
 
 def test_missed_stretches_of_a_window_are_decoded_in_order_and_bounded_in_number() -> None:
