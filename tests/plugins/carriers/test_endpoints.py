@@ -30,7 +30,7 @@ from tutti_server.app.live.time_limits import TimedSocket
 from tutti_server.app.server.plugins import make_settings
 from tutti_server.app.service.shared_state import SharedState
 from tutti_server.plugins.carriers.audiohook.timeline import read_duration
-from tutti_server.plugins.carriers.audiosocket.wire import DTMF, HANGUP, HANGUP_PACKET, ID, packet
+from tutti_server.plugins.carriers.audiosocket.wire import DTMF, HANGUP, ID, packet
 from tutti_server.plugins.carriers.settings import CarrierSettings
 
 START = {
@@ -43,6 +43,8 @@ START = {
 CALL = uuid.UUID("40325ec2-5efd-4bd3-805f-53576e581d13")
 KEY = {"Authorization": "Bearer k"}
 SECRET = b"a secret of the integration"
+HANGUP_PACKET = b"\x00\x00\x00"
+"""AudioSocket's packet that ends a call: its kind 0, and a length of 0 in two bytes."""
 
 
 def basic(password: str) -> dict[str, str]:
