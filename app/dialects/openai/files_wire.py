@@ -479,7 +479,11 @@ class TextStream:
 
     def by_speaker(self, spoken: Spoken) -> list[dict[str, Any]]:
         """The stream events for the text by speaker, which come before the last event."""
-        return segments(spoken, self._options.has_words)
+        made = segments(spoken, self._options.has_words)
+        if self._options.channel_names:
+            # The deltas of several channels come as they are decoded; the whole text is in the order of time.
+            self._texts = [joined(each["text"] for each in made)]
+        return made
 
     def _delta(self, segment: events.Segment) -> dict[str, Any]:
         is_next = self._utterance is not None and segment.utterance != self._utterance

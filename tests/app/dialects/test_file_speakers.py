@@ -130,6 +130,19 @@ async def test_the_sides_of_a_call_have_the_names_that_the_client_gives(serve: S
     assert "channel_names: expected 1, one for each channel, got 2" in refused.json()["error"]["message"]
 
 
+async def test_a_stream_ends_with_the_same_text_of_a_call_as_an_answer_has(serve: Serve) -> None:
+    """Its deltas come as they are decoded: the side that begins first ends last here."""
+    server = await start(serve)
+    side = np.concatenate((silence(0.3), speech([*LOW, *LOW]), silence(4.0)))
+    other = np.concatenate((silence(1.0), speech(HIGH[:2]), silence(30.0)))[: len(side)]
+    call = wav(np.stack((side, other), 1).reshape(-1), n_channels=2)
+    fields = {"response_format": "diarized_json", "channel_names[]": ["agent", "caller"]}
+    body = (await post(server.http, call, fields)).json()
+    first, *_, done = sse(await post(server.http, call, {**fields, "stream": "true"}))
+    assert first["delta"] == said(HIGH[:2])
+    assert done["text"] == body["text"] == said([*LOW, *LOW, *HIGH[:2]])
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"channel_names[]": ["a", "a"]}, "names that differ"),
     ({"channel_names[]": ["a"], "response_format": "json"}, "expected response_format diarized_json"),
