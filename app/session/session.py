@@ -5,10 +5,9 @@ effects however it was cut. `app/session/engine_driver.py`, the only module of t
 performs the effects.
 """
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from tutti_server.app.errors import (
     CLOSE_DONE,
@@ -30,8 +29,7 @@ from tutti_server.app.session.channel import Channel
 from tutti_server.app.session.core.effects import Effect
 from tutti_server.app.session.core.final_sampling import FinalSampling, spare_beams, with_beams
 from tutti_server.app.session.core.options import ChannelOptions, SessionConfig
-from tutti_server.app.session.core.port import RequestKind, SessionPort
-from tutti_server.app.session.decoding.finals import Finals
+from tutti_server.app.session.core.port import PendingFlush, RequestKind, SessionPort
 from tutti_server.app.session.decoding.translations import targets_of
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.continuation import find_start
@@ -45,14 +43,6 @@ from tutti_server.app.session.text.language_choice import LanguageRequest
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.errors import EngineError, EngineOverloaded
-
-
-class _PendingFlush(NamedTuple):
-    """A flush that is answered when all text of the audio before it was sent."""
-
-    id: events.FlushId
-    waits_for: list[tuple[Finals, int]]
-    """The finals of the flushed channels, and how many windows of each must be done first."""
 
 
 class Session:
@@ -73,8 +63,6 @@ class Session:
         self._options: ChannelOptions | None = None
         """`None` before the start, as is `_intake`."""
         self._intake: AudioIntake | None = None
-        self._flushes: deque[_PendingFlush] = deque()
-        """The flushes that are not answered yet. They are answered in order."""
         self._reason_to_end: SessionError | None = None
         """Why the server ends the session, if it does."""
 
@@ -294,7 +282,7 @@ class Session:
                 assert_never(command)
 
     def _flush(self, flush: commands.Flush, intake: AudioIntake) -> None:
-        if len(self._flushes) >= commands.MAX_PENDING_FLUSHES:
+        if len(self._port.flushes) >= commands.MAX_PENDING_FLUSHES:
             message = f"flush: {commands.MAX_PENDING_FLUSHES} flushes wait for their answers"
             raise LimitExceeded("too_many_flushes", message)
         intake.drain()
@@ -302,7 +290,7 @@ class Session:
         channels = [each for each in intake.channels if flush.channel in (None, each.number)]
         for channel in channels:
             channel.flush(flush.id)
-        self._flushes.append(_PendingFlush(flush.id, [(each.finals, each.finals.n_added) for each in channels]))
+        self._port.flushes.append(PendingFlush(flush.id, [(each.finals, each.finals.n_added) for each in channels]))
         self._answer()
 
     def _start(self, start: commands.Start) -> None:
@@ -358,9 +346,8 @@ class Session:
         self._answer()
 
     def _answer(self) -> None:
-        """Answer the flushes whose audio is final, in order; end a stopping session when all of its audio is."""
-        while self._flushes and all(finals.n_done >= n for finals, n in self._flushes[0].waits_for):
-            self._port.send(events.Flushed(self._flushes.popleft().id))
+        """Answer the flushes whose audio is final; end a stopping session when all of its audio is."""
+        self._port.answer_flushes()
         finals = [channel.finals for channel in self._intake.channels] if self._intake else []
         if not self.is_stopping or any(finals) or any(each.translations.is_open for each in finals):
             return

@@ -4,11 +4,12 @@ Nothing here acts at once. `SessionPort.submit`, `cancel`, `send` and `close` ap
 returns the list to its shell, which performs the effects in order.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import count
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.effects import (
@@ -87,6 +88,21 @@ class Acknowledged:
     """The time at which the detector must begin to find the same speech after this time, if that is known."""
 
 
+class CountsWindows(Protocol):
+    """The final texts of a channel, as far as `SessionPort` needs them."""
+
+    n_done: int
+    """Windows whose text was sent."""
+
+
+class PendingFlush(NamedTuple):
+    """A flush that is answered when all text of the audio before it was sent."""
+
+    id: events.FlushId
+    waits_for: list[tuple[CountsWindows, int]]
+    """The final texts of the flushed channels, and how many windows of each must be done first."""
+
+
 class HasFinalUntil(Protocol):
     """A channel, as far as `SessionPort` needs it."""
 
@@ -110,6 +126,8 @@ class SessionPort:
     """What the channels of a session see of it: its numbers, its timeline, its requests and its effects."""
 
     def __init__(self, session_id: str, final_priority: api.Priority = api.Priority.FINAL) -> None:
+        self.flushes: deque[PendingFlush] = deque()
+        """The flushes that are not answered yet. They are answered in order."""
         self.from_s = 0.0
         """The time of the session's first sample on its timeline, in seconds; above 0 if the session was resumed."""
         self.own_from_s = 0.0
@@ -200,6 +218,11 @@ class SessionPort:
             if isinstance(each, events.Utterance):
                 self.own_until_s = min(each.resume_from_s)
             self._effects.append(Send(self.speakers.labelled(each) if self.speakers else each))
+
+    def answer_flushes(self) -> None:
+        """Answer the flushes whose audio is final: after each window, as no later text may come before the answer."""
+        while self.flushes and all(finals.n_done >= n for finals, n in self.flushes[0].waits_for):
+            self.send(events.Flushed(self.flushes.popleft().id))
 
     def score_turn(self, channel: int, audio_end: int, samples: Samples) -> None:
         """Append the effect that has the turn model score the pause of a channel at this position."""

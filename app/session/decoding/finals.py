@@ -118,6 +118,7 @@ class Finals:
             self._windows.popleft()
             self.n_done += 1
             self._finish(window)
+            self._session.answer_flushes()
             self._submit()
 
     # Submit what may run.

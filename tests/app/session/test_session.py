@@ -221,6 +221,19 @@ def test_flush_ends_the_utterance_even_while_speech_goes_on(bench: Bench) -> Non
     assert bench.events[-1] == events.Flushed("turn")
 
 
+def test_a_flush_is_answered_before_the_text_of_later_audio(bench: Bench) -> None:
+    """It is so even where the engine has decoded the later audio first."""
+    bench.feed(speech([1, 2]), answer=False)
+    bench.give(commands.Flush("turn"))
+    bench.feed(speech([3, 4]), answer=False)
+    bench.give(commands.Flush("next"))
+    while bench.waiting:
+        bench.answer_one(-1)
+    kinds = (events.Utterance, events.Flushed)
+    assert [type(event) for event in bench.events if isinstance(event, kinds)] == 2 * list(kinds)
+    assert bench.text() == said([1, 2, 3, 4])
+
+
 def test_flush_of_a_channel_leaves_the_others_alone() -> None:
     """It is answered while they still speak."""
     both = np.repeat(speech([1, 2, 3, 4]), 2)

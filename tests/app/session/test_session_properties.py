@@ -175,7 +175,7 @@ class WildBench(Bench):
         n_channels = len(self.channels)
         assert len(self.jobs) <= MAX_JOBS * n_channels
         assert len(self.waiting) <= MAX_JOBS * n_channels
-        assert len(self.session._flushes) <= MAX_PENDING_FLUSHES
+        assert len(self.session._port.flushes) <= MAX_PENDING_FLUSHES
         for channel in self.channels:
             assert len(channel.finals) <= 2 * channel.finals.n_to_decode
             assert channel._buffer.end - channel._buffer.start <= MAX_SAMPLES_HELD
