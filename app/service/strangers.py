@@ -42,7 +42,7 @@ class Strangers:
         return len(self._all)
 
     def arrive(self, address: str | None, cut: Callable[[str], None]) -> "Visitor":
-        """A new connection, counted as a stranger. `cut` ends it for a reason: `slow` or `crowded`."""
+        """Count a new connection as unauthenticated. `cut` closes it and is given the reason, `slow` or `crowded`."""
         visitor = Visitor(self, self.group(address), cut)
         self.counter.change("connections", 1)
         self.add(visitor)

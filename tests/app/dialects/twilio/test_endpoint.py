@@ -66,7 +66,7 @@ async def test_a_subscriber_receives_both_sides_of_a_call(server: Running) -> No
     async with subscriber(server.address) as listener:
         async with call(server.address) as socket:
             await speak(socket, slowly([1, 2]), slowly([3, 4, 5]))
-            assert await receive_all(socket) == [], "nobody reads answers on that socket"
+            assert await receive_all(socket) == [], "Twilio expects no answers on this socket"
             assert socket.close_code == 1000
         heard = await receive_all(listener)
         assert listener.close_code == 1000
