@@ -10,10 +10,10 @@ from tutti_server.app.live.connection import Connection
 from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.live.reader import Publication
 from tutti_server.app.service.auth import Client
+from tutti_server.app.service.client_connections import admit, let_wait
 from tutti_server.app.service.key_limits import TakePlace
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
-from tutti_server.app.service.strangers import admit, let_wait
 from tutti_server.app.session.session import Session, used_audio_s
 
 
@@ -30,9 +30,9 @@ async def serve_session(
 ) -> None:
     """Admit a WebSocket, accept it unless it is accepted, and serve a session on it until it ends.
 
-    Where clients need no key, it is admitted with its first valid message, and is a stranger before. So it is, too,
-    where places are kept for clients that have lost their sessions: the message tells whether it is one of them. A
-    client for which there is no room is answered by the caller, or by the application if the caller does not.
+    Where clients need no key, it is unauthenticated until its first valid message. So it is, too, where places are kept
+    for clients that have lost their sessions: the message tells whether it is one of them. A client for which there is
+    no room is answered by the caller, or by the application if the caller does not.
 
     Args:
         headers: sent with the upgrade.

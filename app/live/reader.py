@@ -140,7 +140,7 @@ class Reader:
         return content
 
     async def _receive_within(self, limit_s: float) -> str | bytes:
-        """The next message of a stranger, to which messages that are not valid give no more time than this in all."""
+        """The next message of an unauthenticated client: messages that are not valid give it no more time than this."""
         left_s = self._begun_s + limit_s - asyncio.get_running_loop().time()
         with suppress(IdleTimeout):
             if left_s > 0:

@@ -1,6 +1,6 @@
 """A port for a protocol over plain TCP: inside the server each connection becomes a WebSocket.
 
-A client counts as unauthenticated until `TcpClient.visitor` waits for it or its session is admitted.
+A client counts as unauthenticated until `TcpClient.connection` waits for it or its session is admitted.
 """
 
 import asyncio
@@ -17,9 +17,9 @@ from starlette.types import Message, Scope
 from starlette.websockets import WebSocket
 
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.client_connections import STATE_KEY, ClientConnection
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
-from tutti_server.app.service.strangers import STATE_KEY, Visitor
 
 BACKLOG = 4096
 """Connections that wait to be accepted; the kernel refuses more, and may have a lower limit."""
@@ -38,7 +38,7 @@ class TcpClient:
     """The path that logs and traces show."""
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    visitor: Visitor
+    connection: ClientConnection
 
     @property
     def service(self) -> Service:
@@ -70,7 +70,7 @@ class TcpClient:
             "query_string": b"",
             "root_path": "",
             "scheme": "ws",
-            "state": {STATE_KEY: self.visitor},
+            "state": {STATE_KEY: self.connection},
             "subprotocols": [],
         }
 
@@ -177,9 +177,11 @@ class _Server:
     def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Called by asyncio for each connection."""
         peer = writer.get_extra_info("peername")
-        visitor = self._service.strangers.arrive(peer[0] if peer else None, lambda reason: writer.transport.abort())
-        visitor.expect(self._service.settings.head_timeout_s)
-        client = TcpClient(app=self._app, path=self._port.path, reader=reader, writer=writer, visitor=visitor)
+        connection = self._service.unauthenticated.arrive(
+            peer[0] if peer else None, lambda reason: writer.transport.abort()
+        )
+        connection.expect(self._service.settings.head_timeout_s)
+        client = TcpClient(app=self._app, path=self._port.path, reader=reader, writer=writer, connection=connection)
         task = asyncio.get_running_loop().create_task(self._run(client))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -193,7 +195,7 @@ class _Server:
         except Exception:
             logger.exception("a connection of %s failed", self._port.name)
         finally:
-            client.visitor.leave()
+            client.connection.leave()
             client.writer.close()
             if client.writer.transport.get_write_buffer_size():
                 # The connection is closed once all is sent, which never is where the client does not read.

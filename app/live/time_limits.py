@@ -9,7 +9,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tutti_server.app.errors import IdleTimeout
-from tutti_server.app.service.strangers import cut_slow
+from tutti_server.app.service.client_connections import cut_slow
 from tutti_server.app.session.core.effects import Close
 
 CLOSE_CODE_MISSING = 1005

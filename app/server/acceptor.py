@@ -16,8 +16,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
+from tutti_server.app.service.client_connections import ClientConnection, UnauthenticatedConnections
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.service.strangers import Strangers, Visitor
 from tutti_server.app.service.tls import Certificate
 
 MAX_ACCEPTED_AT_ONCE = 64
@@ -43,8 +43,8 @@ logger = logging.getLogger(__name__)
 class MakeProtocol(Protocol):
     """Makes the protocol of the requests on a connection."""
 
-    def __call__(self, *, visitor: Visitor) -> asyncio.Protocol:
-        """The protocol of a connection that this visitor has opened, and that `connection_made` announces."""
+    def __call__(self, *, connection: ClientConnection) -> asyncio.Protocol:
+        """The protocol of this connection, which `connection_made` announces."""
         ...
 
 
@@ -61,17 +61,17 @@ class Acceptor:
         certificate: Certificate | None,
         make_protocol: MakeProtocol,
         settings: Settings,
-        strangers: Strangers,
+        unauthenticated: UnauthenticatedConnections,
     ) -> None:
-        """Begin to accept connections, which `strangers` count for other gateways too. Call it on the event loop."""
+        """Begin to accept connections, which are counted for other gateways too. Call it on the event loop."""
         self._listener = listener
         self._fd = listener.fileno()
         self._certificate = certificate
         self._make_protocol = make_protocol
         self._timeout_s = settings.head_timeout_s
         self._n_gateways = settings.gateways
-        self._strangers = strangers
-        self._counter = strangers.counter
+        self._unauthenticated = unauthenticated
+        self._counter = unauthenticated.counter
         self._loop = asyncio.get_running_loop()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._pause: asyncio.TimerHandle | None = None
@@ -145,9 +145,9 @@ class Acceptor:
             self._pause_for(PAUSE_S, self._resume)
             return False
         connection.setblocking(False)
-        visitor = self._strangers.arrive(address[0], partial(_cut, connection))
-        visitor.expect(self._timeout_s)
-        handshake = self._loop.create_task(self._shake_hands(connection, visitor))
+        client = self._unauthenticated.arrive(address[0], partial(_cut, connection))
+        client.expect(self._timeout_s)
+        handshake = self._loop.create_task(self._shake_hands(connection, client))
         self._handshakes[handshake] = connection
         handshake.add_done_callback(self._handshakes.pop)
         return True
@@ -167,20 +167,20 @@ class Acceptor:
             self._keep_spare()
         return True
 
-    async def _shake_hands(self, connection: socket.socket, visitor: Visitor) -> None:
+    async def _shake_hands(self, connection: socket.socket, client: ClientConnection) -> None:
         """Do the handshake of one connection, if it is encrypted. Afterwards its protocol looks after it."""
         tls: dict[str, Any] = {}
         if self._certificate:
             tls = {"ssl": self._certificate.context, "ssl_handshake_timeout": self._timeout_s}
             tls["ssl_shutdown_timeout"] = LONGEST_END_S
-        make_protocol = partial(self._make_protocol, visitor=visitor)
+        make_protocol = partial(self._make_protocol, connection=client)
         try:
             await self._loop.connect_accepted_socket(make_protocol, connection, **tls)
         except OSError as error:
-            visitor.leave()
+            client.leave()
             # Any other error means that the client has left, or was cut off.
             if isinstance(error, ssl.SSLError):
-                self._strangers.note_refusal("malformed")
+                self._unauthenticated.note_refusal("malformed")
 
 
 def _cut(connection: socket.socket, reason: str = "") -> None:

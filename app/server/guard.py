@@ -17,11 +17,11 @@ from starlette.websockets import WebSocket
 
 from tutti_server.app.errors import RequestError, shorten
 from tutti_server.app.server.answer_headers import ANSWER_HEADERS
+from tutti_server.app.service.client_connections import STATE_KEY
 from tutti_server.app.service.http_errors import error_response
 from tutti_server.app.service.request_ids import RESPONSE_STARTS
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import ANY, Settings
-from tutti_server.app.service.strangers import STATE_KEY
 
 logger = logging.getLogger(__name__)
 
@@ -72,13 +72,13 @@ class Guard:
             await send(message)
 
         service: Service = scope["app"].state.service
-        if (visitor := scope["state"].get(STATE_KEY)) is not None and scope.get("client"):
-            visitor.come_from(scope["client"][0])
+        if (connection := scope["state"].get(STATE_KEY)) is not None and scope.get("client"):
+            connection.come_from(scope["client"][0])
         error = next(self._objections(request_headers, is_public=_is_public(scope)), None)
         if error is None:
             await self._app(scope, receive, send_with_headers)
             return
-        service.strangers.note_refusal("foreign")
+        service.unauthenticated.note_refusal("foreign")
         self._log_once(error.message)
         if scope["type"] == "websocket":
             await WebSocket(scope, receive, send_with_headers).send_denial_response(error_response(error))

@@ -1,6 +1,6 @@
-"""HTTP and WebSocket connections: uvicorn's protocols, with limits of size and time for strangers.
+"""HTTP and WebSocket connections: uvicorn's protocols, with limits of size and time for unauthenticated clients.
 
-What a stranger sends makes no line above INFO in the log; the metrics count it.
+What such a client sends makes no line above INFO in the log; the metrics count it.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from websockets.http11 import Request as UpgradeRequest
 from websockets.protocol import State
 
 from tutti_server.app.server.answer_headers import ANSWER_HEADERS
+from tutti_server.app.service.client_connections import STATE_KEY, ClientConnection, UnauthenticatedConnections
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.service.strangers import STATE_KEY, Strangers, Visitor
 
 MAX_HEAD_BYTES = 65_536
 """The longest head of a request, which is its first line and its headers.
@@ -45,8 +45,8 @@ HANDSHAKE_HEADERS = (
 )
 """The headers that the WebSocket library reads."""
 
-logger = logging.getLogger("uvicorn.error.strangers")
-# Uvicorn's warnings are about what strangers send, its errors are about our application.
+logger = logging.getLogger("uvicorn.error.unauthenticated")
+# Uvicorn's warnings are about what clients send, its errors are about our application.
 logger.setLevel(logging.ERROR)
 
 
@@ -75,15 +75,15 @@ class HttpProtocol(H11Protocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         settings: Settings,
-        strangers: Strangers,
-        visitor: Visitor,
+        unauthenticated: UnauthenticatedConnections,
+        connection: ClientConnection,
     ) -> None:
         super().__init__(config, server_state, app_state)
         self.logger = logger
         self.conn: _Parser = _Parser(h11.SERVER, MAX_HEAD_BYTES)
         self._settings = settings
-        self._strangers = strangers
-        self._visitor = visitor
+        self._unauthenticated = unauthenticated
+        self._connection = connection
         self._timed_cycle: object = None
         """The request that has got its time limit."""
         self._reader_timer: asyncio.TimerHandle | None = None
@@ -92,21 +92,21 @@ class HttpProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # like uvicorn's
         """Limit the time in which the client sends the head of its first request."""
         super().connection_made(transport)
-        self._visitor.cut_by(self._cut)
-        self._visitor.expect(self._settings.head_timeout_s)
-        self.app_state = {**self.app_state, STATE_KEY: self._visitor}
+        self._connection.cut_by(self._cut)
+        self._connection.expect(self._settings.head_timeout_s)
+        self.app_state = {**self.app_state, STATE_KEY: self._connection}
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no longer."""
         if self._reader_timer is not None:
             self._reader_timer.cancel()
-        self._visitor.leave()
+        self._connection.leave()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Receive bytes. The first ones after an answer begin the head of the next request."""
         if self.timeout_keep_alive_task is not None:
-            self._visitor.expect(self._settings.head_timeout_s)
+            self._connection.expect(self._settings.head_timeout_s)
         super().data_received(data)
 
     def handle_events(self) -> None:
@@ -114,18 +114,18 @@ class HttpProtocol(H11Protocol):
         super().handle_events()
         if self.cycle is not self._timed_cycle:
             self._timed_cycle = self.cycle
-            self._visitor.expect(self._settings.stranger_timeout_s)
+            self._connection.expect(self._settings.stranger_timeout_s)
 
     def on_response_complete(self) -> None:
         """Limit the time of what the client sends next: of the rest of this request, or of the wait for another one."""
-        self._visitor.dismiss()
-        self._visitor.expect(self._settings.head_timeout_s)
+        self._connection.dismiss()
+        self._connection.expect(self._settings.head_timeout_s)
         super().on_response_complete()
         if self.transport.is_closing():
             self._wait_for_reader()
         is_kept = self.timeout_keep_alive_task is not None
         if is_kept and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
-            self._visitor.rest()
+            self._connection.rest()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection on which no further request has come. Called by uvicorn."""
@@ -141,9 +141,9 @@ class HttpProtocol(H11Protocol):
         if not n_unsent:
             self._reader_timer = self.loop.call_later(self._settings.head_timeout_s, self.transport.abort)
         elif n_unsent == n_before:
-            self._visitor.cut("slow")
+            self._connection.cut("slow")
         else:
-            self._visitor.wait()
+            self._connection.wait()
             self._reader_timer = self.loop.call_later(KEEP_ALIVE_S, self._wait_for_reader, n_unsent)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
@@ -161,9 +161,9 @@ class HttpProtocol(H11Protocol):
             self._refuse(400, "Expected headers without control characters.")
             return
         self.connections.discard(self)
-        protocol = WebSocketProtocol(self.config, self.server_state, self.app_state, self._visitor, self._settings)
+        protocol = WebSocketProtocol(self.config, self.server_state, self.app_state, self._connection, self._settings)
         protocol.connection_made(self.transport)
-        self._visitor.expect(self._settings.stranger_timeout_s)
+        self._connection.expect(self._settings.stranger_timeout_s)
         self.transport.set_protocol(protocol)
         protocol.begin(event, headers)
 
@@ -172,17 +172,17 @@ class HttpProtocol(H11Protocol):
         self._refuse(self.conn.refusal_status, msg)
 
     def _cut(self, reason: str) -> None:
-        """End the connection of a stranger. A client that was slow to send the head of a request gets an answer."""
+        """End an unauthenticated connection. A client that was slow to send the head of a request gets an answer."""
         is_in_head = self.conn.our_state is h11.IDLE and bool(self.conn.trailing_data[0])
         if reason == "slow" and is_in_head:
             # With TLS the end of a connection takes a while, too, if the client does nothing for it.
-            self._visitor = self._strangers.arrive(self.client[0] if self.client else None, self._cut)
+            self._connection = self._unauthenticated.arrive(self.client[0] if self.client else None, self._cut)
             self._send_refusal(408, f"Expected the head of a request within {self._settings.head_timeout_s:g} s.")
         else:
             self.transport.abort()
 
     def _refuse(self, status: int, message: str) -> None:
-        self._strangers.note_refusal("malformed")
+        self._unauthenticated.note_refusal("malformed")
         self._send_refusal(status, message)
 
     def _send_refusal(self, status: int, message: str) -> None:
@@ -216,11 +216,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
-        visitor: Visitor,
+        connection: ClientConnection,
         settings: Settings,
     ) -> None:
         super().__init__(config, server_state, app_state)
-        self._visitor = visitor
+        self._connection = connection
         self._settings = settings
         self._request: h11.Request
         self._headers: Headers
@@ -270,17 +270,17 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     async def run_asgi(self) -> None:
         """Run the application for one WebSocket, then abort the connection if no close frame was sent.
 
-        After a close frame the client is a stranger again, which must read it and leave in its time.
+        After a close frame the connection is unauthenticated again: its client must read it and leave in its time.
         """
         await super().run_asgi()
         if self.handshake_complete and not self.close_sent:
             self.transport.abort()
-        self._visitor.dismiss()
-        self._visitor.expect(self._settings.stranger_timeout_s)
+        self._connection.dismiss()
+        self._connection.expect(self._settings.stranger_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no longer."""
-        self._visitor.leave()
+        self._connection.leave()
         super().connection_lost(exc)
 
 

@@ -237,9 +237,11 @@ class Server(uvicorn.Server):
         self._on_started()
 
     def _accept_at(self, listener: socket.socket) -> Acceptor:
-        settings, strangers = self._service.settings, self._service.strangers
-        make_protocol = partial(HttpProtocol, self.config, self.server_state, self.lifespan.state, settings, strangers)
-        return Acceptor(listener, self._certificate, make_protocol, settings, strangers)
+        settings, unauthenticated = self._service.settings, self._service.unauthenticated
+        make_protocol = partial(
+            HttpProtocol, self.config, self.server_state, self.lifespan.state, settings, unauthenticated
+        )
+        return Acceptor(listener, self._certificate, make_protocol, settings, unauthenticated)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop to accept connections, let open requests end, then end the application. Called by uvicorn."""
@@ -265,7 +267,7 @@ class Server(uvicorn.Server):
 
     async def _drain_and_exit(self) -> None:
         # Where only this gateway stops, its clients leave it: it would have the fewest, and refuse all that come.
-        self._service.strangers.leave_to_others()
+        self._service.unauthenticated.leave_to_others()
         try:
             await drain(self._service)
         except Exception:

@@ -102,7 +102,7 @@ class UtteranceMetrics:
         self._speculative_total.labels("unused").inc(counts.n_speculative - counts.is_speculative)
 
 
-class StrangerMetrics:
+class UnauthenticatedMetrics:
     """Connections whose clients are not admitted."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -217,7 +217,7 @@ class Metrics:
             ("overloaded", "draining", "no_engine", "unauthorized", "key_limit", "scope"),
             registry,
         )
-        self.strangers = StrangerMetrics(registry)
+        self.unauthenticated = UnauthenticatedMetrics(registry)
         self.closed_total = _labelled_counter(
             "tutti_closed",
             "Live sessions closed, by close code; 'client' if the client closed it",

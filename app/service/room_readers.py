@@ -28,7 +28,7 @@ class RoomReaders:
         """Give a reader a place for as long as the context is open.
 
         Args:
-            address: as strangers are counted by; empty for one that counts in all only.
+            address: as unauthenticated connections are counted by; empty for one that counts in all only.
 
         Raises:
             RequestError: there is none left for it.

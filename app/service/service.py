@@ -17,13 +17,13 @@ from tutti_server.app.publish.shared_calls import SharedCalls
 from tutti_server.app.service.account_service import NO_ACCOUNTS, AccountService
 from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.auth import Access
+from tutti_server.app.service.client_connections import UnauthenticatedConnections
 from tutti_server.app.service.file_keys import FileKeys
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.models import Models
 from tutti_server.app.service.room_readers import RoomReaders
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import SharedState
-from tutti_server.app.service.strangers import Strangers
 from tutti_server.app.service.tracing import Tracing
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.sharing.local_store import LocalStore
@@ -91,7 +91,7 @@ class Service:
         if settings.speaker_model:
             # A file that is no speaker network stops the start, and not the first client.
             assert self.speaker_model
-        self.strangers = Strangers(settings, self.metrics.strangers, shared.counter)
+        self.unauthenticated = UnauthenticatedConnections(settings, self.metrics.unauthenticated, shared.counter)
         n_subscribers = settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL
         self.calls = (
             SharedCalls(n_subscribers, self.store, self.note_unreadable) if settings.redis_url else Calls(n_subscribers)

@@ -139,8 +139,8 @@ class WyomingPort(TcpPort):
                 write(answer(event["type"], event["data"], models.cards).encode())
                 # This waits for a client that does not read; its time limit for the first event ends the wait.
                 await client.writer.drain()
-                client.visitor.expect(client.service.settings.head_timeout_s)
-            client.visitor.wait()
+                client.connection.expect(client.service.settings.head_timeout_s)
+            client.connection.wait()
             websocket = client.websocket(first, read, lambda text: write(text.encode()) if text else None)
             await serve_session(websocket, WyomingDialect(models), None, client=access.client_without_key())
         except SessionError as error:

@@ -25,7 +25,7 @@ _MASK = b"\x01\x02\x03\x04"
 
 
 class ErrorLog(logging.Handler):
-    """Collects records from ERROR on: no bytes of a stranger may cause one."""
+    """Collects records from ERROR on: no bytes of a client may cause one."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -50,9 +50,9 @@ from tutti_server.app.live.accept import serve_session
 from tutti_server.app.media.format_check import FormatCheck
 from tutti_server.app.media.notices import Notice, OnNotice
 from tutti_server.app.media.pcm import AudioDecoder, AudioFormat
+from tutti_server.app.service.client_connections import admit
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
-from tutti_server.app.service.strangers import admit
 from tutti_server.app.session.engine_driver import SessionTrace
 from tutti_server.app.session.messages import events
 from tutti_server.app.version import VERSION

@@ -18,8 +18,8 @@ from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.jobs import JobDelayed, JobFailed
 from tutti_server.app.jobs import Request as JobRequest
 from tutti_server.app.service.auth import Client
+from tutti_server.app.service.client_connections import admit
 from tutti_server.app.service.service import Service
-from tutti_server.app.service.strangers import admit
 
 KIND = "deepgram"
 """The name of these jobs in the database."""

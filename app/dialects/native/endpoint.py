@@ -13,9 +13,9 @@ from tutti_server.app.live.accept import serve_session
 from tutti_server.app.publish.call_subscribers import Receipt
 from tutti_server.app.publish.outbox import CallId, CallMessage, Outbox
 from tutti_server.app.service.auth import header_key, prefixed_key
+from tutti_server.app.service.client_connections import address_of, admit
 from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
-from tutti_server.app.service.strangers import address_of, admit
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import events
 

@@ -36,10 +36,10 @@ from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.jobs import JobResult
 from tutti_server.app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
 from tutti_server.app.service.auth import Client, header_key
+from tutti_server.app.service.client_connections import admit
 from tutti_server.app.service.http_errors import authorized, error_body, error_response, key_limit
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
-from tutti_server.app.service.strangers import admit
 from tutti_server.app.session.engine_driver import SessionTrace
 from tutti_server.app.session.messages import events
 from tutti_server.engine import api

@@ -24,9 +24,9 @@ from tutti_server.app.publish.room_follower import Followed
 from tutti_server.app.publish.room_frames import sent_event
 from tutti_server.app.publish.room_hub import UnknownRoom
 from tutti_server.app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
+from tutti_server.app.service.client_connections import address_of, admit, cut_slow
 from tutti_server.app.service.http_errors import error_response
 from tutti_server.app.service.service import Service
-from tutti_server.app.service.strangers import address_of, admit, cut_slow
 from tutti_server.app.sharing.store import StoreAway
 
 NAME = re.compile(r"[A-Za-z0-9_-]{3,64}", re.ASCII)

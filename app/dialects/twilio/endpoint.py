@@ -45,7 +45,7 @@ class TwilioEndpoint:
 
 
 async def _introduction(websocket: WebSocket) -> tuple[Client, list[str]]:
-    """The messages of a stream up to `start`, which has shown a valid key. Its client is a stranger meanwhile.
+    """The messages of a stream up to `start`, which has shown a valid key. Until then its client is unauthenticated.
 
     Returns:
         The client, and the messages.

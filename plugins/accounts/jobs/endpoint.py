@@ -11,9 +11,9 @@ from tutti_server.app.dialects.http_answers import IGNORED_HEADER, WARNINGS_HEAD
 from tutti_server.app.errors import LimitExceeded, RequestError
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.service.auth import Client, header_key
+from tutti_server.app.service.client_connections import admit
 from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
-from tutti_server.app.service.strangers import admit
 from tutti_server.plugins.accounts.accounts import accounts_of, check_parameters
 from tutti_server.plugins.accounts.jobs import wire
 from tutti_server.plugins.accounts.jobs.spool import is_job_id

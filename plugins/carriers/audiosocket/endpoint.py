@@ -48,7 +48,7 @@ class AudioSocketListener(TcpPort):
             first = await _read_packet(client.reader)
             call = read_id(first)
         except (asyncio.IncompleteReadError, BadMessage):
-            service.strangers.note_refusal("malformed")
+            service.unauthenticated.note_refusal("malformed")
             return
         found = await _client(service, call, client.address)
         if found is None:
@@ -57,7 +57,7 @@ class AudioSocketListener(TcpPort):
             client.writer.write(HANGUP_PACKET)
             return
         caller, parameters = found
-        client.visitor.wait()
+        client.connection.wait()
 
         def write(text: str | None) -> None:
             # Asterisk is asked to hang up at the end. There is nothing else to send.

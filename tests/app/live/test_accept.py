@@ -28,8 +28,8 @@ FIRST_MESSAGES = {
 
 
 def places(server: Running) -> tuple[int, int]:
-    """How many sessions and strangers there are."""
-    return len(server.service.admission.sessions), len(server.service.strangers)
+    """How many sessions and unauthenticated connections there are."""
+    return len(server.service.admission.sessions), len(server.service.unauthenticated)
 
 
 async def read(socket: ClientConnection) -> None:

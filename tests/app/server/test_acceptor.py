@@ -1,6 +1,6 @@
 """Gateways that share a listening socket; and connections whose TLS handshake is not over, on both event loops.
 
-These are strangers, with limits of number and time.
+These are unauthenticated, with limits of number and time.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from tests.fakes import FakeTranscriber
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server import acceptor
 from tutti_server.app.server.acceptor import Acceptor
+from tutti_server.app.service.client_connections import ClientConnection, UnauthenticatedConnections
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import COLUMNS, N_COUNTS, AdmissionCounter
-from tutti_server.app.service.strangers import Strangers, Visitor
 
 CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 """The first bytes of a ClientHello; hundreds more must follow."""
@@ -111,7 +111,7 @@ async def test_a_slow_head_is_answered_and_counted_until_its_end(
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert server.metric("tutti_strangers_open") == 1
         await ended(reader)
-    assert len(server.service.strangers) == 0
+    assert len(server.service.unauthenticated) == 0
 
 
 async def ask_at_once(server: Running, trusting: ssl.SSLContext) -> None:
@@ -151,7 +151,7 @@ def test_the_loop_of_the_command_line_does_the_same(
                 await ended(silent)
             for reason in ("slow", "malformed"):
                 assert server.metric("tutti_strangers_refused_total", reason=reason) == 1
-            assert len(server.service.strangers) == 0
+            assert len(server.service.unauthenticated) == 0
             await ask_at_once(server, trusting)
             async with httpx.AsyncClient(verify=trusting) as client:
                 assert (await client.get(f"https://{server.address}/readyz")).status_code == 200
@@ -181,20 +181,22 @@ class Gateways:
     def start(self, number: int) -> None:
         """Accept with this gateway, too."""
         gateways, settings = self, Settings(max_strangers_per_address=100, gateways=len(self.connections))
-        strangers = Strangers(settings, Metrics(FakeTranscriber()).strangers, AdmissionCounter(self.counts, number))
+        unauthenticated = UnauthenticatedConnections(
+            settings, Metrics(FakeTranscriber()).unauthenticated, AdmissionCounter(self.counts, number)
+        )
 
         class Connection(asyncio.Protocol):
-            def __init__(self, visitor: Visitor) -> None:
-                self._visitor = visitor
+            def __init__(self, connection: ClientConnection) -> None:
+                self._connection = connection
 
             def connection_made(self, transport: asyncio.BaseTransport) -> None:
                 gateways.connections[number].append(transport)
                 gateways._is_accepted.set()
 
             def connection_lost(self, exc: Exception | None) -> None:
-                self._visitor.leave()
+                self._connection.leave()
 
-        self._acceptors.append(Acceptor(self._listeners[number], None, Connection, settings, strangers))
+        self._acceptors.append(Acceptor(self._listeners[number], None, Connection, settings, unauthenticated))
 
     async def wait_for(self, n: int) -> list[int]:
         """Wait until `n` connections are accepted. Returns how many each gateway has accepted."""

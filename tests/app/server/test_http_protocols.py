@@ -1,4 +1,4 @@
-"""What strangers may do on a real server: how long, how many, how much; and what of it is seen in the log."""
+"""What unauthenticated clients may do on a real server: how long, how many, how much; and what the log shows."""
 
 import asyncio
 import logging
@@ -99,7 +99,7 @@ async def test_a_connection_without_a_whole_request_is_closed(serve: Serve) -> N
     for name, content, (_, _, expected) in zip(LATE, answers, LATE.values(), strict=True):
         assert content.startswith(expected), name
     assert server.metric("tutti_strangers_refused_total", reason="slow") == len(LATE)
-    assert len(server.service.strangers) == 0
+    assert len(server.service.unauthenticated) == 0
 
 
 async def test_a_connection_waits_longer_for_its_next_request(serve: Serve) -> None:
@@ -168,7 +168,7 @@ async def test_a_client_that_does_not_read_its_last_answer_is_cut_off(
         assert await status(reader) == 200
         async with raw(server) as (silent, _):
             assert await ended(silent) == b""
-        assert len(server.service.strangers) == 0
+        assert len(server.service.unauthenticated) == 0
         assert len(await ended(reader)) < LongAnswer.n_bytes
 
 
@@ -178,7 +178,7 @@ async def test_a_request_without_a_key_has_little_time(serve: Serve) -> None:
     request = UPLOAD.replace(b"/v1/listen", b"/v1/realtime/client_secrets")
     async with raw(server, request) as (reader, _):
         assert await ended(reader) == b""
-    assert len(server.service.strangers) == 0
+    assert len(server.service.unauthenticated) == 0
 
 
 async def test_a_dripping_upload_gives_its_place_back(serve: Serve) -> None:
@@ -192,7 +192,7 @@ async def test_a_dripping_upload_gives_its_place_back(serve: Serve) -> None:
     await server.service.admission.all_finished.wait()
 
 
-async def test_the_oldest_stranger_makes_room(serve: Serve) -> None:
+async def test_the_oldest_unauthenticated_connection_makes_room(serve: Serve) -> None:
     """In all, and for each address; one that is admitted is not counted."""
     server = await serve(max_strangers=3, max_strangers_per_address=2)
     async with (
@@ -316,10 +316,10 @@ NO_ERRORS = (
     (UPGRADE % (b"/v1/twilio", b"") + b"\xff" * 50, 101),
     (UPGRADE % (b"/v1/twilio", b"") + b"\x81\x82\0\0\0\0\xff\xff", 101),
 )
-"""What strangers send, and the status of the answer."""
+"""What unauthenticated clients send, and the status of the answer."""
 
 
-async def test_what_strangers_send_is_no_error_of_the_server(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_they_send_is_no_error_of_the_server(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     """It is answered, and makes at most one line of information in the log, which does not show the key."""
     caplog.set_level(logging.INFO)
     server = await serve(api_keys="k")
@@ -393,7 +393,7 @@ async def test_uploads_that_break_off_are_no_error_of_the_server(
     assert [each.getMessage() for each in caplog.records if each.levelno > logging.INFO] == []
 
 
-async def test_a_closed_session_whose_client_stays_is_a_stranger(serve: Serve) -> None:
+async def test_a_closed_session_whose_client_stays_is_unauthenticated(serve: Serve) -> None:
     """It has its time to answer the close frame, then the connection is cut."""
     server = await serve(stranger_timeout_s=0.3)
     async with raw(server, UPGRADE % (b"/v1/stream", b"")) as (reader, writer):

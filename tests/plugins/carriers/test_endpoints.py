@@ -354,7 +354,7 @@ async def test_a_call_that_was_not_announced_is_refused(serve: Serve, sent: byte
             assert await reader.read() in (HANGUP_PACKET, b"")
     assert server.metric("tutti_refused_total", reason="unauthorized") == (not reason)
     assert server.metric("tutti_strangers_refused_total", reason="malformed") == bool(reason)
-    assert len(server.service.strangers) == 0
+    assert len(server.service.unauthenticated) == 0
 
 
 async def test_a_call_of_an_allowed_network_that_just_disconnects_is_made_final(serve: Serve) -> None:
@@ -377,7 +377,7 @@ async def test_a_draining_server_makes_a_call_of_audiosocket_final(serve: Serve)
         assert texts(await receive_all(listener), 0)
 
 
-async def test_a_silent_stranger_of_audiosocket_is_cut_off(serve: Serve) -> None:
+async def test_a_silent_client_of_audiosocket_is_cut_off(serve: Serve) -> None:
     server = await serve(audiosocket_port=free_port(), head_timeout_s=0.2)
     async with audiosocket(server) as (reader, _):
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):

@@ -141,13 +141,13 @@ async def test_the_log_has_the_reason_for_a_wrong_parameter_without_the_key(
 
 
 async def test_a_stream_has_no_place_before_it_shows_a_key(serve: Serve) -> None:
-    """So any number of strangers leave room for a call with a key."""
+    """So any number of unauthenticated connections leave room for a call with a key."""
     server = await serve(api_keys="k", max_sessions=1)
-    async with AsyncExitStack() as strangers:
+    async with AsyncExitStack() as connections:
         for _ in range(10):
-            await strangers.enter_async_context(connect(f"ws://{server.address}/v1/twilio"))
+            await connections.enter_async_context(connect(f"ws://{server.address}/v1/twilio"))
         assert server.service.admission.all_finished.is_set()
-        assert len(server.service.strangers) == 10
+        assert len(server.service.unauthenticated) == 10
         async with subscriber(server.address, additional_headers={"Authorization": "Bearer k"}) as listener:
             async with call(server.address, tracks=["inbound"]) as socket:
                 await speak(socket, slowly([1, 2]))
