@@ -154,13 +154,11 @@ class Channel:
         self.earlier.submit()
         if self._buffer.end < self._endpointer.position:
             self.earlier.forget_before(self._buffer.end)
-        endpointer, first, frames = self._endpointer, self._endpointer.position, self._next_frames()
-        endpointer.detector.prepare(frames)
-        for at in range(0, len(frames), FRAME_SAMPLES):
-            frame = frames[at : at + FRAME_SAMPLES]
-            change = endpointer.push(frame)
-            if first + at >= self._done_until:
-                self._session.hear(first + at, frame, endpointer.voiced_until == endpointer.position)
+        endpointer = self._endpointer
+        for frame, change in endpointer.push(self._next_frames()):
+            begin = endpointer.position - FRAME_SAMPLES
+            if begin >= self._done_until:
+                self._session.hear(begin, frame, endpointer.voiced_until > begin)
             self._on_frame(change)
 
     def _next_frames(self) -> Samples:

@@ -4,7 +4,7 @@ Everything counts in frames of audio; there is no clock.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,7 +12,7 @@ import numpy as np
 import webrtcvad
 
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.session.speech.loudness import Loudness
+from tutti_server.app.session.speech.loudness import Loudness, energies
 from tutti_server.engine.api import SAMPLE_RATE
 
 FRAME_MS = 20
@@ -189,9 +189,15 @@ class Endpointer:
         """Samples since the last frame of speech."""
         return self.position - self.speech_until
 
-    def push(self, frame: Samples) -> SpeechBegan | SpeechEnded | None:
-        """Process the next frame."""
-        is_voiced, is_quiet = self.detector.is_speech(frame), self._loudness.is_quiet(frame)
+    def push(self, samples: Samples) -> Iterator[tuple[Samples, SpeechBegan | SpeechEnded | None]]:
+        """Process whole frames, all in one array. Yields each, and what it changes, before it processes the next."""
+        self.detector.prepare(samples)
+        frames = samples.reshape(-1, FRAME_SAMPLES)
+        for frame, energy in zip(frames, energies(frames), strict=True):
+            yield frame, self._push(frame, energy)
+
+    def _push(self, frame: Samples, energy: float) -> SpeechBegan | SpeechEnded | None:
+        is_voiced, is_quiet = self.detector.is_speech(frame), self._loudness.is_quiet(energy)
         self._recent = (self._recent << 1 | is_voiced) & ONSET_MASK
         self.position += FRAME_SAMPLES
         if is_voiced:

@@ -160,8 +160,8 @@ def longest_row(said: str) -> tuple[int, str]:
 def detected_speech(samples: Samples) -> list[tuple[float, float]]:
     """The speech that a detector finds, in seconds."""
     endpointer, spans, began_s = Endpointer(WebRtcDetector(), SPANS_SILENCE_MS), [], 0.0
-    for start in range(0, len(samples) - FRAME_SAMPLES + 1, FRAME_SAMPLES):
-        match endpointer.push(samples[start : start + FRAME_SAMPLES]):
+    for _, change in endpointer.push(samples[: len(samples) // FRAME_SAMPLES * FRAME_SAMPLES]):
+        match change:
             case SpeechBegan(at):
                 began_s = at / SAMPLE_RATE
             case SpeechEnded(at):
