@@ -17,11 +17,10 @@ from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.session import Session
 from tutti_server.engine import api
 
-PIECE_S = 1
-"""The session receives audio in pieces of at most this many seconds.
-
-Its speech may be detected together with that of live sessions, which do not wait for more.
-"""
+PIECE_S = 10
+"""The session receives audio in pieces of at most this many seconds: some milliseconds of the event loop."""
+SHARED_PIECE_S = 1
+"""The same where speech is detected together with that of live sessions, which do not wait for more."""
 
 
 def session_config(config: SessionConfig, options: TranscriptionOptions, model: api.ModelInfo) -> SessionConfig:
@@ -90,13 +89,14 @@ async def _feed(
 ) -> None:
     """Give the session all audio, as fast as the engine decodes it, then stop it."""
     session = driver.session
+    n_bytes = session.bytes_per_s * (SHARED_PIECE_S if session.config.detect_ahead else PIECE_S)
     async for piece in audio:
         await driver.room()
         if session.is_closed:
             break
         data = memoryview(piece if isinstance(piece, bytes) else np.ascontiguousarray(piece, "<f4").data).cast("B")
-        for at in range(0, len(data), session.bytes_per_s * PIECE_S):
-            await driver.receive_audio(bytes(data[at : at + session.bytes_per_s * PIECE_S]))
+        for at in range(0, len(data), n_bytes):
+            await driver.receive_audio(bytes(data[at : at + n_bytes]))
             outcome.advance(min(session.acknowledged()))
     driver.receive(commands.Stop())
 
