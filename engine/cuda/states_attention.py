@@ -20,7 +20,10 @@ from tutti_server.engine.model.whisper import CrossAttention
 
 SOURCE = Path(__file__).parent / "kernels" / "states_attention.cu"
 SPLIT_STATES = 384
-"""Encoder states of one block of the kernel, whatever the batch size, so that sums run in the same order."""
+"""Encoder states of a split, whatever the batch size, so that sums run in the same order.
+
+With half as many, large-v3 on one H200 answers one request at a time 12 % faster, 16 by 3 %, and 64 2.5 % slower.
+"""
 MAX_TOKENS = 512
 """The most tokens of one launch: each takes a third of a megabyte between the kernels of large-v3."""
 CAPABILITY = (9, 0)

@@ -36,7 +36,8 @@ class Endpointing:
     silence_ms: int = 500
     """The silence after speech that ends an utterance, in milliseconds.
 
-    In mode `adaptive` it counts where the text before the silence is not known in time.
+    In mode `adaptive` it counts where the text before the silence is not known in time. Where `mode` is `None` and
+    becomes `adaptive`, `turn_taking.py` has the silences.
     """
     min_silence_ms: int = 160
     """In mode `adaptive`: the silence that ends an utterance that is certainly complete, in milliseconds."""
