@@ -40,16 +40,19 @@ logger = logging.getLogger(__name__)
 
 POOL_BLOCKS = 2048
 """Blocks in the audio pool of a gateway, for each engine that it has to itself: 17 minutes of audio."""
-STOPPED = (0, -signal.SIGTERM)
-"""The exit status of a gateway that has ended because it was asked to."""
-KILLED = (-signal.SIGKILL, -signal.SIGTERM)
-"""The exit status of a process that was ended from outside."""
+GATEWAY_STOPPED = (0, -signal.SIGTERM)
+"""The exit statuses of a gateway that has ended because the supervisor stopped it."""
+ENGINE_KILLED = (-signal.SIGKILL, -signal.SIGTERM)
+"""The exit statuses of an engine that was ended from outside: no window of it is to blame."""
 LONGEST_NAME = "engine-99.9999"
 """The longest name of an engine's socket that must fit into the folder."""
 LOST_ENGINE_PAUSE_S = 300.0
-"""How often an engine that died again and again while it started is tried again, in seconds, while others run."""
+"""The pause before an engine that died again and again while it started is tried again, in seconds, if others run."""
 PING_S = 2.0
-"""How often each process is asked to answer, in seconds. With `MAX_UNANSWERED` one that hangs is killed after 20 s."""
+"""How often each process is asked to answer, in seconds.
+
+With `MAX_UNANSWERED` of `managed_process.py` one that hangs is killed after 20 s.
+"""
 
 
 class SupervisorError(Exception):
@@ -202,8 +205,9 @@ class Supervisor:
                 managed.generation += 1
                 if self._failure:
                     return
-                was_asked = over.is_set() and (managed in self._engines or status in STOPPED)
-                if not was_asked:
+                # Engines are killed at the end, whatever they do.
+                was_stopped = over.is_set() and (managed in self._engines or status in GATEWAY_STOPPED)
+                if not was_stopped:
                     logger.error("%s (process %d) has ended with status %d", managed.name, process.id, status)
                 if over.is_set():
                     return
@@ -329,7 +333,7 @@ class Supervisor:
         if managed in self._engines:
             number = self._engines.index(managed)
             self._engines_up.pop(number, None)
-            self._send_to_gateways(EngineDown(number, was_killed=status in KILLED and not process.hangs))
+            self._send_to_gateways(EngineDown(number, was_killed=status in ENGINE_KILLED and not process.hangs))
             return
         number = self._gateways.index(managed)
         self._counts.note_end(number)
