@@ -236,7 +236,7 @@ class VirtualEngine(FakeTranscriber):
                 n_free_slots=limits.n_slots - len(self._running),
                 n_running=len(self._running),
                 window_encode_s=self._time.window_s,
-                owed_fraction=self._time.owed_fraction,
+                debt_fraction=self._time.debt_fraction,
                 begun_encode_s=begun_encode_s,
                 sessions=frozenset(each.window.session for each in self._running),
                 joins_until_s=self._clock.now_s if begun_encode_s else None,
@@ -278,7 +278,7 @@ class VirtualEngine(FakeTranscriber):
     def _stepped(self, step_s: float, n_rows: int, final_share: float) -> None:
         self._stats.launched(len(self._running))
         self._stats.stepped(step_s, final_share)
-        self._time.pay(step_s)
+        self._time.record_step(step_s)
         done = []
         for each in self._running:
             each.n_steps_left -= 1

@@ -100,7 +100,7 @@ class BatchLimits:
     max_fill_wait_s: float = 0.0
     """How long files wait, while others decode, until as many can be encoded as keep the device busy."""
     shortens_decoding: bool = False
-    """Whether few running sequences get less than the decode time they are owed while more finals or files wait."""
+    """Whether few running sequences get less decode time than their debt while more finals or files wait."""
 
     @property
     def n_reserved_slots(self) -> int:
@@ -117,8 +117,8 @@ class Load:
     """The number of sequences that an encoder call would delay."""
     window_encode_s: float
     """Measured seconds of encoder time per full window."""
-    owed_fraction: float = 0.0
-    """The decoding that running sequences are still owed, as a fraction of all they are owed for one encoder call."""
+    debt_fraction: float = 0.0
+    """The remaining decode-time debt of the running sequences, as a fraction of their debt after one encoder call."""
     begun_encode_s: float = 0.0
     """Seconds of encoder work begun since the last decode step. Another call may join while the sum is small enough."""
     sessions: frozenset[str] = frozenset()
@@ -236,7 +236,7 @@ class Batcher:
 
     def _pop_batch(self, now_s: float, load: Load) -> list[int]:
         """Remove the windows to encode now from the queue and return their ids; none where waiting is better."""
-        n_places = 0 if self._is_owed(now_s, load) else min(self._limits.max_batch, load.n_free_slots)
+        n_places = 0 if self._has_decode_debt(now_s, load) else min(self._limits.max_batch, load.n_free_slots)
         if not self._by_id or n_places == 0:
             return []
         n_eligible = sum(self.n_waiting(priority) for priority in self._eligible(now_s, load))
@@ -294,17 +294,17 @@ class Batcher:
         oldest_s = min((queue.oldest_s() for queue in queues if queue.n_waiting), default=now_s)
         return max(0.0, oldest_s + self._limits.max_wait_s - now_s)
 
-    def _is_owed(self, now_s: float, load: Load) -> bool:
-        """Return whether the running sequences first get the decode time that they are owed for the last encoder call.
+    def _has_decode_debt(self, now_s: float, load: Load) -> bool:
+        """Return whether the running sequences have a decode-time debt, so that no encoder call may begin.
 
-        Where more windows wait than sequences run, these may get less of it, in that proportion: a step of few
-        sequences takes nearly as long as one of many.
+        Where more windows wait than sequences run, the call begins before the debt is zero, in that proportion: a step
+        of few sequences takes nearly as long as one of many.
         """
         if not load.n_running or load.begun_encode_s:
             return False
         n_waiting = sum(map(self.n_waiting, self._shortening(now_s)))
         due_fraction = min(1.0, load.n_running / n_waiting) if n_waiting else 1.0
-        return load.owed_fraction > 1.0 - due_fraction
+        return load.debt_fraction > 1.0 - due_fraction
 
     def _shortening(self, now_s: float) -> list[Priority]:
         """Return the priorities whose windows may shorten decoding: finals, and files where no session is live."""
@@ -327,7 +327,7 @@ class Batcher:
 
     def _eligible(self, now_s: float, load: Load) -> list[Priority]:
         """Return the priorities whose windows may be encoded now, the first first."""
-        if load.n_running and load.owed_fraction > 0 and (shortening := self._shortening(now_s)):
+        if load.n_running and load.debt_fraction > 0 and (shortening := self._shortening(now_s)):
             return shortening
         order = [Priority.FINAL, Priority.SPECULATIVE]
         if self._has_many_finals and (load.n_running or self.n_waiting(Priority.INTERIM)):

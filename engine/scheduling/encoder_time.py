@@ -1,4 +1,4 @@
-"""How long the encoder takes, and how much decoding the running sequences are owed for it."""
+"""How long the encoder takes, and the decode-time debt of the running sequences that follows from it."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -23,7 +23,10 @@ class EncodeShares(Protocol):
 
 
 class EncoderTime:
-    """Measures encoder calls, and accounts for the decode time that running sequences are owed afterwards."""
+    """Measures encoder calls, and accounts for the decode-time debt of the running sequences.
+
+    An encoder call delays the running sequences. The debt is the decode time that they get before the next call.
+    """
 
     def __init__(self, runner: EncodeShares, window_s: float, min_decode_share: float) -> None:
         """Create the account.
@@ -33,10 +36,10 @@ class EncoderTime:
             window_s: seconds of encoder time per full window, as measured while warming up.
         """
         self._runner = runner
-        self._owed_per_encode_s = min_decode_share / (1 - min_decode_share)
+        self._debt_per_encode_s = min_decode_share / (1 - min_decode_share)
         self.window_s = window_s
         """Measured seconds of encoder time per full window."""
-        self._all_owed_s = self._owed_s = 0.0
+        self._full_debt_s = self._debt_s = 0.0
         self.begun_s = 0.0
         """Expected seconds of the encoder calls that are under way."""
 
@@ -58,7 +61,7 @@ class EncoderTime:
         shares = [self.full_windows(batch) for batch in batches]
         full_windows = sum(shares)
         self.window_s = _MEMORY * self.window_s + (1 - _MEMORY) * elapsed_s / full_windows
-        self._all_owed_s = self._owed_s = elapsed_s * self._owed_per_encode_s
+        self._full_debt_s = self._debt_s = elapsed_s * self._debt_per_encode_s
         self.begun_s = 0.0
         return [elapsed_s * share / full_windows for share in shares]
 
@@ -66,15 +69,15 @@ class EncoderTime:
         windows = [request.window for request in batch]
         return sum(self._runner.encode_share(len(window.samples), window.is_interim) for window in windows)
 
-    def pay(self, elapsed_s: float) -> None:
-        """Subtract a decode step of this many seconds from what the sequences are owed."""
-        self._owed_s -= elapsed_s
+    def record_step(self, elapsed_s: float) -> None:
+        """Subtract a decode step of this many seconds from the debt."""
+        self._debt_s -= elapsed_s
 
-    def forgive(self) -> None:
-        """Forget what is owed: no sequence is running any more."""
-        self._owed_s = 0.0
+    def reset_debt(self) -> None:
+        """Set the debt to zero: the sequences that had it have ended, or the encoder call has not delayed them."""
+        self._debt_s = 0.0
 
     @property
-    def owed_fraction(self) -> float:
-        """The decoding that running sequences are still owed, as a fraction of all they are owed for the last call."""
-        return max(0.0, self._owed_s) / self._all_owed_s if self._all_owed_s else 0.0
+    def debt_fraction(self) -> float:
+        """The remaining decode-time debt of the running sequences, as a fraction of their debt after the last call."""
+        return max(0.0, self._debt_s) / self._full_debt_s if self._full_debt_s else 0.0

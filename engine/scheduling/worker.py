@@ -311,8 +311,8 @@ class Worker:
             elapsed_s = time.monotonic() - call.start_s
             self._prefill([call.batch], call.slots)
             self._count_calls([call.batch], elapsed_s, call.device_share)
-            # The running sequences have lost no time.
-            self._encoder_time.forgive()
+            # The call has not delayed the running sequences.
+            self._encoder_time.reset_debt()
         return True
 
     def _forget_call(self) -> None:
@@ -335,7 +335,7 @@ class Worker:
                 n_free_slots=self._runner.slots.n_free,
                 n_running=len(self._sequences),
                 window_encode_s=self._encoder_time.window_s,
-                owed_fraction=self._encoder_time.owed_fraction,
+                debt_fraction=self._encoder_time.debt_fraction,
                 begun_encode_s=begun_encode_s,
                 sessions=frozenset(request.window.session for request in self._sequences.requests),
                 joins_until_s=joins_until_s,
@@ -351,8 +351,8 @@ class Worker:
         start_s = time.monotonic()
         self._memory.before_encoding(start_s)
         if not self._sequences:
-            # Those that were owed time have ended early. The new ones are owed none yet, and others may join them.
-            self._encoder_time.forgive()
+            # All sequences with a decode-time debt have ended; sequences that start now have none.
+            self._encoder_time.reset_debt()
         batches: list[list[Request]] = []
         new_slots: list[int] = []
         encode_s = 0.0
@@ -402,7 +402,7 @@ class Worker:
         if self._sequences.step():
             elapsed_s = time.monotonic() - start_s
             self.stats.stepped(elapsed_s, final_share, self._runner.step_device_share)
-            self._encoder_time.pay(elapsed_s)
+            self._encoder_time.record_step(elapsed_s)
             self._decode_time.record(elapsed_s, n_running, self.stats.n_done)
 
     def fail_open_requests(self, failure: Exception | None) -> None:

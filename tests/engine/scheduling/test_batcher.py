@@ -96,8 +96,8 @@ def test_no_window_waits_where_no_other_is_expected() -> None:
 def test_another_call_joins_while_there_is_time() -> None:
     """Of the 0.4 s that sequences may be held up, 0.2 have gone: one window more at 0.15 s, and not two."""
     batcher = batcher_with(*(final(id) for id in range(5)))
-    assert encoded(batcher, LATER_S, load_of(8, 4, 0.15, owed_fraction=0.5, begun_encode_s=0.2)) == [0]
-    assert encoded(batcher, LATER_S, load_of(7, 5, 0.15, owed_fraction=0.5, begun_encode_s=0.35)) == []
+    assert encoded(batcher, LATER_S, load_of(8, 4, 0.15, debt_fraction=0.5, begun_encode_s=0.2)) == [0]
+    assert encoded(batcher, LATER_S, load_of(7, 5, 0.15, debt_fraction=0.5, begun_encode_s=0.35)) == []
 
 
 @pytest.mark.parametrize("limits", [replace(LIMITS, max_batch=1), replace(LIMITS, n_slots=1)])
@@ -196,22 +196,22 @@ def test_interims_hold_up_less_than_finals() -> None:
     assert encoded(batcher_with(*interims, limits=limits), LATER_S, joining) == []
 
 
-def test_running_sequences_get_the_time_they_are_owed_first() -> None:
-    """While sequences run and are owed time since the last encoder call, none is begun; otherwise one is."""
+def test_running_sequences_with_a_decode_debt_come_before_encoder_calls() -> None:
+    """While sequences run and have a debt from the last encoder call, none is begun; otherwise one is."""
     batcher = batcher_with(final(1))
-    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, owed_fraction=0.1)) == []
-    assert encoded(batcher, LATER_S, load_of(8, 0, 0.1, owed_fraction=0.1)) == [1]
+    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, debt_fraction=0.1)) == []
+    assert encoded(batcher, LATER_S, load_of(8, 0, 0.1, debt_fraction=0.1)) == [1]
 
 
 def test_few_sequences_give_way_sooner_where_many_windows_wait() -> None:
-    """One of four waiting: after a quarter of what it is owed. Two: after half. Interims neither count nor go."""
+    """One of four waiting: after a quarter of its debt. Two: after half. Interims neither count nor go."""
     batcher = batcher_with(*(final(id) for id in range(4)), interim(9, "b"), limits=replace(LIMITS, **SHORTENING))
-    assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.8)) == []
-    assert encoded(batcher, LATER_S, load_of(1, 2, 0.1, owed_fraction=0.6)) == []
-    assert encoded(batcher, LATER_S, load_of(1, 2, 0.1, owed_fraction=0.5)) == [0]
-    assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.7)) == []
-    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, owed_fraction=0.66)) == [1, 2, 3]
-    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, owed_fraction=0.66, begun_encode_s=0.1)) == []
+    assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, debt_fraction=0.8)) == []
+    assert encoded(batcher, LATER_S, load_of(1, 2, 0.1, debt_fraction=0.6)) == []
+    assert encoded(batcher, LATER_S, load_of(1, 2, 0.1, debt_fraction=0.5)) == [0]
+    assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, debt_fraction=0.7)) == []
+    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, debt_fraction=0.66)) == [1, 2, 3]
+    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, debt_fraction=0.66, begun_encode_s=0.1)) == []
     assert encoded(batcher, LATER_S, load_of(8, 1, 0.1)) == [9]
 
 
@@ -219,7 +219,7 @@ def test_waiting_files_shorten_no_decoding_of_live_sessions() -> None:
     """Where there are none, they do."""
     for live, taken in (([interim(9, "b")], []), ([], [1])):
         batcher = batcher_with(*(file(id) for id in range(1, 5)), *live, limits=replace(LIMITS, **SHORTENING))
-        assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.5)) == taken
+        assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, debt_fraction=0.5)) == taken
 
 
 @pytest.mark.parametrize(
@@ -357,8 +357,8 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]) -> No
                     ends.update([older.id] if older else [])
             case "remove", int() as id:
                 ends.update([id] if batcher.remove(id) else [])
-            case "take", (int() as n_free, int() as n_running, float() as encode_s, float() as owed):
-                taken = encoded(batcher, now_s, load_of(n_free, n_running, encode_s, owed_fraction=owed))
+            case "take", (int() as n_free, int() as n_running, float() as encode_s, float() as debt):
+                taken = encoded(batcher, now_s, load_of(n_free, n_running, encode_s, debt_fraction=debt))
                 assert len(taken) <= min(n_free, 4)
                 assert n_running == 0 or len(taken) * encode_s <= max(0.4, encode_s) + 1e-9
                 ends.update(taken)

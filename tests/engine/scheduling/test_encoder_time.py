@@ -1,4 +1,4 @@
-"""What the encoder is expected to take, and what running sequences are owed for it."""
+"""What the encoder is expected to take, and the decode-time debt of the running sequences."""
 
 import numpy as np
 import pytest
@@ -35,16 +35,16 @@ def test_the_time_of_calls_is_shared_out_by_their_work() -> None:
     assert encoder_time.window_s == pytest.approx(0.7 * 0.2 + 0.3 * 0.25)
 
 
-def test_running_sequences_are_owed_their_share_of_the_time() -> None:
-    """A quarter of the time for decoding: a third of what the encoder took, until it is paid."""
+def test_running_sequences_have_a_debt_of_their_share_of_the_time() -> None:
+    """A quarter of the time for decoding: a third of what the encoder took, less the steps since."""
     encoder_time = EncoderTime(HalfWindows(), window_s=0.2, min_decode_share=0.25)
-    assert encoder_time.owed_fraction == 0.0
+    assert encoder_time.debt_fraction == 0.0
     encoder_time.record([batch_of(2)], 0.3)
-    assert encoder_time.owed_fraction == 1.0
-    encoder_time.pay(0.04)
-    assert encoder_time.owed_fraction == pytest.approx(0.6)
-    encoder_time.pay(0.07)
-    assert encoder_time.owed_fraction == 0.0
+    assert encoder_time.debt_fraction == 1.0
+    encoder_time.record_step(0.04)
+    assert encoder_time.debt_fraction == pytest.approx(0.6)
+    encoder_time.record_step(0.07)
+    assert encoder_time.debt_fraction == 0.0
     encoder_time.record([batch_of(2)], 0.3)
-    encoder_time.forgive()
-    assert encoder_time.owed_fraction == 0.0
+    encoder_time.reset_debt()
+    assert encoder_time.debt_fraction == 0.0

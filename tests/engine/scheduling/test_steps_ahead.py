@@ -79,7 +79,7 @@ async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(
 
         def spying_encode(*arguments: Any) -> None:
             assert engine._worker
-            debts.append(engine._worker._encoder_time.owed_fraction)
+            debts.append(engine._worker._encoder_time.debt_fraction)
             encode(*arguments)
 
         monkeypatch.setattr(runner, "encode", spying_encode)
