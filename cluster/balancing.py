@@ -110,10 +110,10 @@ class Balancer:
         own = self._gateway % len(engines)
         return first_not_full or min([*engines[own:], *engines[:own]], key=lambda engine: waits_s[engine])
 
-    def choose_for_suspect(self, engines: Sequence[str]) -> str:
-        """Return the engine for a window that may be the reason for a crash: another one in each gateway.
+    def choose_for_crash_suspect(self, engines: Sequence[str]) -> str:
+        """Return the engine for a crash suspect: another one in each gateway, where there are enough engines.
 
-        Where there are enough engines. So one that is to blame does not take suspects of other gateways with it.
+        Thus a window that causes a crash does not take the crash suspects of other gateways with it.
 
         Args:
             engines: those that accept windows now, at least one, in any order.

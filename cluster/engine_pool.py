@@ -105,10 +105,10 @@ class EnginePool:
     While no engine is up, finals wait for one, and interims end as superseded. They also do when their engine dies:
     a newer one, with more audio, or the final follows soon. Finals also wait where the memory for audio is full.
 
-    Any window that was open when an engine died may be the reason. Such windows are suspects: they are tried one at a
-    time, beside new work, so that the one that causes the next crash is known. While only one of several engines is up
-    they wait for another one, so that no window takes down all engines; where the engine was killed from outside they
-    do not.
+    Any window that an engine had when it died may be the reason. Such windows are crash suspects: they are tried one at
+    a time, beside new work, so that the one that causes the next crash is known. While only one of several engines is
+    up they wait for another one, so that no window takes down all engines; where the engine was killed from outside
+    they do not.
     """
 
     def __init__(
@@ -130,8 +130,8 @@ class EnginePool:
         """The engine that was removed last. It tells what is loaded while there is no other."""
         self._newest: dict[tuple[str, int, int], _Submission] = {}
         """The newest droppable window of each session, channel and priority."""
-        self._suspects: list[_Submission] = []
-        """Windows that were open when an engine died, in order. One at a time is in an engine."""
+        self._crash_suspects: list[_Submission] = []
+        """Windows that an engine had when it died, in order. One of them at a time is in an engine."""
         self._changed = asyncio.Event()
         """Set, and replaced, when windows that wait may find an engine."""
         self._failure: str | None = None
@@ -232,7 +232,7 @@ class EnginePool:
         if self._failure is not None:
             raise EngineFailed(self._failure)
         up = {link.name: link for link in self._links if link.is_up}
-        if not up or (submission in self._suspects and submission is not self._next_suspect(len(up))):
+        if not up or (submission in self._crash_suspects and submission is not self._next_crash_suspect(len(up))):
             return None
         priority = submission.window.priority
         older = self._newest.get(submission.key) if priority.may_be_dropped else None
@@ -242,8 +242,8 @@ class EnginePool:
         if link is not None and up.get(link.name) is link and not self._balancer.is_silent(link.name, now_s):
             # There the newer one takes the place of the older one in the queue.
             name = link.name
-        elif submission in self._suspects:
-            name = self._balancer.choose_for_suspect(list(up))
+        elif submission in self._crash_suspects:
+            name = self._balancer.choose_for_crash_suspect(list(up))
         else:
             name = self._balancer.choose(list(up), priority, now_s)
         self._balancer.note_sent(name, priority)
@@ -251,24 +251,24 @@ class EnginePool:
             self._newest[submission.key] = submission
         return up[name]
 
-    def _next_suspect(self, n_up: int) -> "_Submission | None":
-        """Return the suspect that may be tried now."""
-        if any(each.link for each in self._suspects):
+    def _next_crash_suspect(self, n_up: int) -> "_Submission | None":
+        """Return the crash suspect that may be tried now."""
+        if any(each.link for each in self._crash_suspects):
             return None
         is_last = n_up == 1 and any(not (link.is_up or link.is_lost) for link in self._links)
-        return next((each for each in self._suspects if each.was_killed or not is_last), None)
+        return next((each for each in self._crash_suspects if each.was_killed or not is_last), None)
 
-    def suspect(self, submission: "_Submission") -> None:
-        """Note that a window was open when its engine died."""
-        if submission not in self._suspects:
-            self._suspects.append(submission)
+    def note_crash_suspect(self, submission: "_Submission") -> None:
+        """Note that an engine had this window when it died."""
+        if submission not in self._crash_suspects:
+            self._crash_suspects.append(submission)
 
     def forget(self, submission: "_Submission") -> None:
         """Note that a window has ended, which may make room for others."""
         if self._newest.get(submission.key) is submission:
             del self._newest[submission.key]
-        if submission in self._suspects:
-            self._suspects.remove(submission)
+        if submission in self._crash_suspects:
+            self._crash_suspects.remove(submission)
         self.notify()
 
     async def changed(self) -> None:
@@ -397,7 +397,7 @@ class _Submission:
                 error = EngineFailed(f"the engine has died {self._n_ends} times while it had this window")
                 logger.error("[%s] a window fails: %s", self.window.session, error)
                 raise error from gone
-            self._pool.suspect(self)
+            self._pool.note_crash_suspect(self)
 
     async def _close(self) -> None:
         stream, self._stream, self._events, self.link = self._stream, None, None, None

@@ -111,8 +111,8 @@ class Worker:
         """The part of the device that the last encoder call had."""
         self._call: EncoderCall | None = None
         """The encoder call under way beside the steps; always `None` where the runner encodes between them."""
-        self._suspects: deque[Request] = deque()
-        """Requests that were open when a step failed. Each of them is decoded again alone, before all others."""
+        self._crash_suspects: deque[Request] = deque()
+        """Requests whose windows the engine had when a step failed. Each is decoded again alone, before all others."""
         self._n_begun = 0
         """How many steps and encoder calls were begun."""
         self._n_failures = 0
@@ -174,7 +174,7 @@ class Worker:
 
         The number is `None` while it has no window.
         """
-        has_windows = self._sequences or self._suspects or self._emitter.n_finished or not self.queue.is_empty
+        has_windows = self._sequences or self._crash_suspects or self._emitter.n_finished or not self.queue.is_empty
         largest_s = self._max_encode_batch * self._encoder_time.window_s
         return self._n_begun if has_windows else None, largest_s
 
@@ -189,7 +189,7 @@ class Worker:
                     self._recover(error)
             self._emitter.emit(self._emitter.n_finished)
         except Exception as error:
-            in_hand = (*self._sequences.requests, *self._suspects)
+            in_hand = (*self._sequences.requests, *self._crash_suspects)
             logger.exception("the engine has died; it had windows of %s", _sessions(in_hand))
             failure = error
         finally:
@@ -214,7 +214,7 @@ class Worker:
         self._forget_call()
         if self._n_failures >= MAX_FAILURES_IN_A_ROW:
             raise failure
-        waiting = self._suspects
+        waiting = self._crash_suspects
         in_hand = self._without_translations([*self._emitter.forget_finished(), *self._sequences.requests])
         logger.error(
             "a step of the engine has failed; its windows are decoded again, of %s",
@@ -222,9 +222,9 @@ class Worker:
             exc_info=failure,
         )
         # All are kept before the release, which may fail too.
-        self._suspects = deque([*waiting, *in_hand])
+        self._crash_suspects = deque([*waiting, *in_hand])
         self._sequences.release_all()
-        self._suspects = deque([*waiting, *(request for request in in_hand if self._may_retry(request, failure))])
+        self._crash_suspects = deque([*waiting, *(request for request in in_hand if self._may_retry(request, failure))])
         self._emitter.flush()
         time.sleep(FAILURE_PAUSE_S * self._n_failures)
 
@@ -258,14 +258,14 @@ class Worker:
         return True
 
     @property
-    def _has_suspects(self) -> bool:
-        return bool(self._suspects) or any(request.n_failures for request in self._sequences.requests)
+    def _has_crash_suspects(self) -> bool:
+        return bool(self._crash_suspects) or any(request.n_failures for request in self._sequences.requests)
 
-    def _next_suspect(self) -> list[Request]:
-        """Return the next of the suspects, when no other window is in hand."""
+    def _next_crash_suspect(self) -> list[Request]:
+        """Return the next crash suspect, or nothing while the engine has another window."""
         self._sequences.release_cancelled()
-        while self._suspects and not self._sequences:
-            request = self._suspects.popleft()
+        while self._crash_suspects and not self._sequences:
+            request = self._crash_suspects.popleft()
             if not request.is_cancelled:
                 return [request]
             self.stats.cancelled()
@@ -283,7 +283,7 @@ class Worker:
 
     def _encode_between_steps(self) -> bool:
         """Encode and prefill the next windows, if it is their turn. Returns whether it was."""
-        batch = self._next_suspect() if self._has_suspects else self._next_batch()
+        batch = self._next_crash_suspect() if self._has_crash_suspects else self._next_batch()
         if batch:
             self._encode_and_prefill(batch)
         return bool(batch)
@@ -294,7 +294,7 @@ class Worker:
         Nothing else waits for the call unless there is nothing to decode. Returns whether there is or was one.
         """
         if self._call is None:
-            batch = self._next_suspect() if self._has_suspects else self._next_batch()
+            batch = self._next_crash_suspect() if self._has_crash_suspects else self._next_batch()
             if not batch:
                 return False
             start_s = time.monotonic()
@@ -363,7 +363,7 @@ class Worker:
             self._encoder_time.begun_s = encode_s
             self._sequences.collect()
             self._emitter.emit(self._emitter.n_finished)
-            batch = [] if self._has_suspects else self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
+            batch = [] if self._has_crash_suspects else self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
         self._prefill(batches, new_slots)
         self._count_calls(batches, time.monotonic() - start_s)
 
@@ -408,7 +408,7 @@ class Worker:
     def fail_open_requests(self, failure: Exception | None) -> None:
         """Let every open and every later request fail. Another thread may only call it while the engine's hangs."""
         waiting = self.queue.drain(failure)
-        in_hand = (*self._emitter.forget_finished(), *self._sequences.requests, *self._suspects)
+        in_hand = (*self._emitter.forget_finished(), *self._sequences.requests, *self._crash_suspects)
         for request in dict.fromkeys(each.caller for each in (*in_hand, *waiting)):
             self._emitter.put(request, self.queue.closed_error())
         self._emitter.flush()

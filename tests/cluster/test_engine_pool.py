@@ -164,8 +164,8 @@ async def test_a_window_that_was_open_in_two_crashes_fails(caplog: pytest.LogCap
     assert f"[{window().session}] a window fails: the engine has died 2 times" in caplog.text
 
 
-async def test_suspects_are_tried_one_at_a_time() -> None:
-    """New windows go on beside them; the suspect that has ended or was cancelled makes room for the next."""
+async def test_crash_suspects_are_tried_one_at_a_time() -> None:
+    """New windows go on beside them; the crash suspect that has ended or was cancelled makes room for the next."""
     fleet = fleet_of(3, halt_after=1)
     first, *others = fleet.links
     open_windows = [window(n) for n in (1, 2, 3)]
@@ -213,7 +213,7 @@ async def test_a_window_that_crashes_engines_leaves_one_of_two() -> None:
     assert await beside == decode(innocent)
 
 
-async def test_the_suspects_of_two_gateways_do_not_meet() -> None:
+async def test_the_crash_suspects_of_two_gateways_do_not_meet() -> None:
     """Each tries its own in another engine. So the innocent one is not there in the second crash."""
     links = [ScriptedLink(name=str(number), halt_after=1) for number in range(3)]
     fleets = [Fleet(*links, gateway=gateway, n_gateways=2) for gateway in range(2)]
@@ -257,7 +257,7 @@ async def test_a_window_outlives_engines_that_are_killed_from_outside(n_kills: i
 
 
 @pytest.mark.parametrize("reason", ["killed", "lost"])
-async def test_the_last_engine_takes_suspects_where_it_must(reason: str) -> None:
+async def test_the_last_engine_takes_crash_suspects_where_it_must(reason: str) -> None:
     """An engine that was killed from outside did not die of a window; one that is lost does not come back."""
     fleet = fleet_of(2, halt_after=1)
     first, second = fleet.links

@@ -177,7 +177,7 @@ async def test_an_engine_that_is_given_up_does_not_end_the_others(
 ) -> None:
     """Its model has changed, so it died too often while it started, and the service goes on with the other.
 
-    Gateways hear of it, also new ones. Else their suspects would wait for it.
+    All gateways are notified, also new ones. Else their crash suspects would wait for it.
     """
     lost: list[int] = []
 
