@@ -20,7 +20,7 @@ from tutti_server.app.session.earlier_audio import EarlierAudio
 from tutti_server.app.session.messages import events
 from tutti_server.app.session.messages.continuation import ChannelStart
 from tutti_server.app.session.speech.coverage import Span
-from tutti_server.app.session.speech.detector_life import DetectorLife
+from tutti_server.app.session.speech.detector_generations import DetectorGenerations
 from tutti_server.app.session.speech.endpointing import (
     FRAME_SAMPLES,
     Endpointer,
@@ -83,7 +83,8 @@ class Channel:
         first = start.detector_from or 0
         origin = round(session.from_s * SAMPLE_RATE)
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s, first)
-        self._detector_life = DetectorLife(self._endpointer, first, origin, is_exact=start.detector_from is not None)
+        is_exact = start.detector_from is not None
+        self._detector_generations = DetectorGenerations(self._endpointer, first, origin, is_exact=is_exact)
         self._buffer = SampleBuffer()
         self._parts = ChannelParts(options, session, self.finals, self._endpointer, self._buffer)
         self._hypotheses = Hypotheses(self._parts, lambda window: self._end_here(window, self._kind))
@@ -119,7 +120,7 @@ class Channel:
         `None` if that lies inside an utterance, or where one was cut.
         """
         first = self.finals.oldest or self._open
-        return first.utterance.detector_from if first else self._detector_life.start_for(self.final_until)
+        return first.utterance.detector_from if first else self._detector_generations.start_for(self.final_until)
 
     @property
     def translated_until_s(self) -> float:
@@ -245,7 +246,7 @@ class Channel:
             if cut is not None:
                 self._cut_window(self._open, cut)
         if not self._open:
-            self._detector_life.renew_in_silence(position - FRAME_SAMPLES, position)
+            self._detector_generations.renew_in_silence(position - FRAME_SAMPLES, position)
             self._forget_idle(position)
             return
         self._hypotheses.update(self._open)
@@ -271,7 +272,7 @@ class Channel:
     @property
     def _is_continued(self) -> bool:
         """Whether the session goes on after an earlier one, has decoded nothing yet, and may have a late detector."""
-        return 0 < self._done_until == self._last_cut and not self._detector_life.is_exact
+        return 0 < self._done_until == self._last_cut and not self._detector_generations.is_exact
 
     def _begin_utterance(self, start: int, window_start: int, speech: list[Span]) -> OpenWindow:
         utterance = PendingUtterance(
@@ -281,7 +282,7 @@ class Channel:
             options=self._options,
             language=UtteranceLanguage(self.finals.language),
             text_until=window_start,
-            detector_from=self._detector_life.start_for(window_start),
+            detector_from=self._detector_generations.start_for(window_start),
         )
         self._prompt = self._options.start.prompt
         self._session.send(
@@ -315,7 +316,7 @@ class Channel:
         window.extend_speech(self._endpointer.speech_until)
         position, audio_end = self.position, self._hypotheses.audio_end(window, is_flushed=is_flushed)
         # First of all, because the utterance may be final at once, and tells the client where the detector begins.
-        self._detector_life.renew(position)
+        self._detector_generations.renew(position)
         self._endpointer.reset()
         self._send_endpoint(window, position, flush_id, is_discarded=kind is WindowKind.DISCARDED)
         self._close_window(window, position, kind, is_last=True, audio_end=audio_end, is_flushed=is_flushed)
@@ -345,13 +346,13 @@ class Channel:
             self._close_window(window, cut, self._kind, is_last=False)
             self._open = self._open_window(window.utterance, cut, speech_after, is_first=False)
             return
-        self._detector_life.cut(cut)
+        self._detector_generations.cut(cut)
         self._send_endpoint(window, cut)
         self._close_window(window, cut, self._kind, is_last=True)
         if self._endpointer.pause_samples and not speech_after and not is_manual:
             # It is silent now: the next utterance begins with the next speech.
             self._endpointer.end()
-            self._detector_life.renew(self.position)
+            self._detector_generations.renew(self.position)
         else:
             self._open = self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
 

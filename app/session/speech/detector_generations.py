@@ -21,11 +21,14 @@ MAX_STARTS = 8
 """How many starts are remembered. Between the last utterance and the present there are fewer that still matter."""
 
 
-class DetectorLife:
-    """The renewals of a channel's detector. Positions are in samples since the session began."""
+class DetectorGenerations:
+    """The generations of a channel's detector: each lasts from one renewal to the next.
+
+    Positions are in samples since the session began.
+    """
 
     def __init__(self, detector: Endpointer | SpeechDetector, first: int, origin: int, is_exact: bool = True) -> None:
-        """Begin the life of a new detector.
+        """Begin the first generation.
 
         Args:
             detector: decides; it has processed no audio.

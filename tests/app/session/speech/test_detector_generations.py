@@ -14,7 +14,7 @@ from tests.fakes import LevelDetector, segment
 from tests.recordings import read
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.speech.detector_life import RENEWAL_SAMPLES, DetectorLife
+from tutti_server.app.session.speech.detector_generations import RENEWAL_SAMPLES, DetectorGenerations
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -161,20 +161,20 @@ class CountingDetector(LevelDetector):
 
 def test_after_a_renewal_decisions_depend_on_the_memory_of_the_detector() -> None:
     """The session has no audio before its first sample, and a cut utterance leaves the detector as it was."""
-    life = DetectorLife(CountingDetector(), first=320, origin=0)
-    life.renew(640)
-    life.renew(6400)
-    life.cut(9600)
-    starts = [life.start_for(at) for at in (0, 320, 6399, 6400, 9599, 9600)]
+    generations = DetectorGenerations(CountingDetector(), first=320, origin=0)
+    generations.renew(640)
+    generations.renew(6400)
+    generations.cut(9600)
+    starts = [generations.start_for(at) for at in (0, 320, 6399, 6400, 9599, 9600)]
     assert starts == [None, 320, 320, 4800, 4800, None]
 
 
 def test_a_detector_is_renewed_in_silence_at_the_same_times_of_every_session() -> None:
     detector = CountingDetector()
-    life = DetectorLife(detector, first=0, origin=RENEWAL_SAMPLES - 2 * FRAME_SAMPLES)
+    generations = DetectorGenerations(detector, first=0, origin=RENEWAL_SAMPLES - 2 * FRAME_SAMPLES)
     renewed: list[int] = []
     for frame in range(4):
-        life.renew_in_silence(frame * FRAME_SAMPLES, (frame + 1) * FRAME_SAMPLES)
+        generations.renew_in_silence(frame * FRAME_SAMPLES, (frame + 1) * FRAME_SAMPLES)
         renewed.append(detector.n_renewals)
     assert renewed == [0, 1, 1, 1]
 
