@@ -120,7 +120,7 @@ class Transcribed:
 class Runner:
     """A loaded model with its slots.
 
-    The life of a slot: `slots.allocate`, `encode`, (`detect_languages`,) `launch_prefill` and `collect_prefill`, any
+    The stages of a slot: `slots.allocate`, `encode`, (`detect_languages`,) `launch_prefill` and `collect_prefill`, any
     number of `launch`es and `collect`s, (`align`,) (`end_decoding`, a prefill, `launch`es and `collect`s,) `release`.
     """
 
@@ -539,7 +539,7 @@ class Runner:
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:
-        """Free a slot, at any stage of its life."""
+        """Free a slot, at any of its stages."""
         self.cache.forget(slot)
         self._beams.end(slot)
         self.states.end(slot)

@@ -199,7 +199,7 @@ class Server(uvicorn.Server):
             )
         )
         self._app = app
-        self._app_life = AsyncExitStack()
+        self._app_lifespan = AsyncExitStack()
         """Ends what has started with the application."""
         self._service: Service = app.state.service
         self._certificate = certificate
@@ -219,12 +219,12 @@ class Server(uvicorn.Server):
         async with AsyncExitStack() as stack:
             if self._certificate:
                 await stack.enter_async_context(self._certificate.running())
-            await stack.enter_async_context(self._app_life)
+            await stack.enter_async_context(self._app_lifespan)
             await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application, accept connections, then call `on_started`. Called by uvicorn."""
-        await self._app_life.enter_async_context(self._app.router.lifespan_context(self._app))
+        await self._app_lifespan.enter_async_context(self._app.router.lifespan_context(self._app))
         await super().startup([])
         # A third of a second, in which live sessions would stand still if the first client that needs it loaded it.
         await asyncio.to_thread(lambda: self._service.speaker_model)
@@ -248,7 +248,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         if not self.force_exit:
             # Before uvicorn lets the signal end the process.
-            await self._app_life.aclose()
+            await self._app_lifespan.aclose()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal, and wait no longer at the second one. Called by uvicorn, at any moment."""

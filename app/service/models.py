@@ -278,7 +278,7 @@ class _FurtherEngine:
         """The time at which the last of them ended."""
         self._idle_s = idle_s
         self._load = load
-        self._life: _Life | None = None
+        self._generation: _Generation | None = None
         """The present engine; `None` while there is none, and while one ends."""
         self._task: asyncio.Task[None] | None = None
         """Loads the newest engine and keeps it until it is to end."""
@@ -288,11 +288,11 @@ class _FurtherEngine:
     @property
     def is_unused(self) -> bool:
         """Whether there is an engine without a session or file. One that is still to be loaded is none."""
-        return self._life is not None and self._life.transcriber is not None and not self.n_users
+        return self._generation is not None and self._generation.transcriber is not None and not self.n_users
 
     def stats(self) -> api.EngineStats | None:
         """The counters of the engine; `None` while there is none, as one that was given back is not down."""
-        transcriber = self._life.transcriber if self._life else None
+        transcriber = self._generation.transcriber if self._generation else None
         if transcriber is None:
             return None
         return transcriber.stats() if transcriber.is_alive else without_work(transcriber.stats())
@@ -313,23 +313,23 @@ class _FurtherEngine:
             await asyncio.wait((self._task,))
 
     async def _loaded(self, wait_s: float | None) -> api.Transcriber:
-        life = self._life
-        if life and life.transcriber and not life.transcriber.is_alive:
+        generation = self._generation
+        if generation and generation.transcriber and not generation.transcriber.is_alive:
             logger.error("%s: the engine has died; it is loaded again", self.model.card.name)
             self._end()
-            life = None
-        if life is None:
-            life = self._life = _Life()
-            self._task = asyncio.create_task(self._keep(life, self._task))
+            generation = None
+        if generation is None:
+            generation = self._generation = _Generation()
+            self._task = asyncio.create_task(self._keep(generation, self._task))
         try:
             async with asyncio.timeout(wait_s):
-                await life.is_decided.wait()
+                await generation.is_decided.wait()
         except TimeoutError:
             message = f"{self.model.card.name} is still being loaded; try again in {RETRY_AFTER_S} s"
             raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED) from None
-        if life.transcriber is None:
-            raise life.failure or SessionError("draining", "the server is going down", CLOSE_DRAINING)
-        return life.transcriber
+        if generation.transcriber is None:
+            raise generation.failure or SessionError("draining", "the server is going down", CLOSE_DRAINING)
+        return generation.transcriber
 
     def _release(self) -> None:
         self.n_users -= 1
@@ -338,7 +338,7 @@ class _FurtherEngine:
             self._wait_for_use()
 
     def _wait_for_use(self) -> None:
-        if self._idle_s and self._life and self._life.transcriber:
+        if self._idle_s and self._generation and self._generation.transcriber:
             self._timer = asyncio.get_running_loop().call_later(self._idle_s, self._give_back)
 
     def _give_back(self) -> None:
@@ -346,41 +346,41 @@ class _FurtherEngine:
         self._end()
 
     def _end(self) -> None:
-        """Let the engine end. Who comes now waits for the next one."""
+        """Let the engine end. A session or file that comes now waits for the next one."""
         if self._timer:
             self._timer.cancel()
-        life, self._life = self._life, None
-        if life:
-            life.must_end.set()
+        generation, self._generation = self._generation, None
+        if generation:
+            generation.must_end.set()
 
-    async def _keep(self, life: "_Life", before: asyncio.Task[None] | None) -> None:
+    async def _keep(self, generation: "_Generation", before: asyncio.Task[None] | None) -> None:
         """Load the model when the engine before has ended, and keep its engine until it must end."""
         if before:
             await asyncio.wait((before,))
         try:
             async with AsyncExitStack() as stack:
-                life.transcriber = await self._load(self.model, stack)
-                life.is_decided.set()
+                generation.transcriber = await self._load(self.model, stack)
+                generation.is_decided.set()
                 if not self.n_users:
                     # All who waited have gone.
                     self._wait_for_use()
-                await life.must_end.wait()
+                await generation.must_end.wait()
         except SessionError as error:
-            life.failure = error
+            generation.failure = error
         except Exception:
             # The operator's affair: clients of other models must not notice it.
             logger.exception("%s: the engine has failed", self.model.card.name)
             message = f"{self.model.card.name} cannot be loaded; the log of the server says why"
-            life.failure = SessionError("engine_failed", message, CLOSE_OUR_FAULT)
+            generation.failure = SessionError("engine_failed", message, CLOSE_OUR_FAULT)
         finally:
-            life.is_decided.set()
-            if self._life is life:
-                self._life = None
+            generation.is_decided.set()
+            if self._generation is generation:
+                self._generation = None
 
 
 @dataclass(slots=True, eq=False)
-class _Life:
-    """One engine, from the first wish for it to its end."""
+class _Generation:
+    """One engine, from the first request for it to its end."""
 
     transcriber: api.Transcriber | None = None
     """`None` until it is loaded, and if it cannot be."""

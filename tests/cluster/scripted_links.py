@@ -12,7 +12,7 @@ from tutti_server.engine.errors import EngineError
 
 
 @dataclass(eq=False)
-class _Life:
+class _Generation:
     """One engine behind a link, from its start to its end."""
 
     end: EngineGone | None = None
@@ -40,51 +40,51 @@ class ScriptedLink:
     """All windows that the engines have received."""
     open: list[Window] = field(default_factory=list)
     """The windows that have not ended."""
-    _life: _Life | None = field(default_factory=_Life)
+    _generation: _Generation | None = field(default_factory=_Generation)
 
     @property
     def is_up(self) -> bool:
-        return self._life is not None
+        return self._generation is not None
 
     def stats(self) -> EngineStats:
         return self.report
 
     def die(self, *, was_killed: bool = False) -> None:
-        assert self._life
-        self._life.end = EngineGone(f"engine {self.name} has died", was_killed=was_killed)
-        self._life.changed.set()
-        self._life = None
+        assert self._generation
+        self._generation.end = EngineGone(f"engine {self.name} has died", was_killed=was_killed)
+        self._generation.changed.set()
+        self._generation = None
         self.notify()
 
     def come_back(self) -> None:
-        assert self._life is None
-        self._life, self.report = _Life(), FakeTranscriber().stats()
+        assert self._generation is None
+        self._generation, self.report = _Generation(), FakeTranscriber().stats()
         self.notify()
 
     def go_on(self) -> None:
-        assert self._life
+        assert self._generation
         self.halt_after = None
-        self._life.changed.set()
+        self._generation.changed.set()
 
     @asynccontextmanager
     async def submit(self, window: Window) -> AsyncIterator[AsyncIterator[EngineEvent]]:
-        if self._life is None:
+        if self._generation is None:
             raise EngineGone(f"engine {self.name} is down", had_window=False)
         if self.refusal:
             raise self.refusal
         self.windows.append(window)
         self.open.append(window)
         try:
-            yield self._events(window, self._life)
+            yield self._events(window, self._generation)
         finally:
             self.open.remove(window)
 
-    async def _events(self, window: Window, life: _Life) -> AsyncIterator[EngineEvent]:
-        if window is self.poison and self._life is life:
+    async def _events(self, window: Window, generation: _Generation) -> AsyncIterator[EngineEvent]:
+        if window is self.poison and self._generation is generation:
             self.die()
         for n_sent, event in enumerate(decode(window, self.lost)):
             if self.halt_after is not None and n_sent >= self.halt_after:
-                await life.changed.wait()
-            if life.end is not None:
-                raise life.end
+                await generation.changed.wait()
+            if generation.end is not None:
+                raise generation.end
             yield event

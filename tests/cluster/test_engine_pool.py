@@ -351,7 +351,7 @@ async def test_what_is_loaded_is_known_without_engines() -> None:
     old.report = replace(old.report, windows_done=3, running=2)
     assert fleet.pool.stats() is old.report
     fleet.pool.remove(old)
-    fleet.pool.add(ScriptedLink(name="new", _life=None))
+    fleet.pool.add(ScriptedLink(name="new", _generation=None))
     stats = fleet.pool.stats()
     assert fleet.pool.info == old.info and not fleet.pool.is_alive
     assert (stats.windows_done, stats.running, stats.n_engines) == (3, 0, 0)
@@ -359,7 +359,7 @@ async def test_what_is_loaded_is_known_without_engines() -> None:
 
 async def test_an_engine_that_leaves_at_once_is_known() -> None:
     """As in a gateway that hears of its start and of its end at the same time, and then serves."""
-    link = ScriptedLink(name="0", _life=None)
+    link = ScriptedLink(name="0", _generation=None)
     fleet = Fleet(link)
     link.come_back()
     link.die()
@@ -369,7 +369,7 @@ async def test_an_engine_that_leaves_at_once_is_known() -> None:
 async def test_an_engine_that_was_down_before_is_named_and_not_counted() -> None:
     """As in a gateway that is started after an engine was given up."""
     up = ScriptedLink(name="0")
-    stats = Fleet(up, ScriptedLink(name="1", _life=None)).pool.stats()
+    stats = Fleet(up, ScriptedLink(name="1", _generation=None)).pool.stats()
     assert (stats.engines, stats.unknown, stats.n_engines) == ({"0": up.report}, ("1",), 1)
 
 

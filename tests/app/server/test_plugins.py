@@ -123,7 +123,7 @@ def bare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tutti_server.plugins", None)
 
 
-async def test_a_plugin_of_another_package_has_routes_settings_a_port_and_a_life(folder: Path, serve: Serve) -> None:
+async def test_a_plugin_of_another_package_has_routes_settings_port_and_lifespan(folder: Path, serve: Serve) -> None:
     install(folder, PLUGIN)
     server = await serve(greeting="good day")
     assert (await server.get("/greet")).text == f"good day, {server.transcriber.info.name}"
