@@ -129,14 +129,14 @@ class Decoders:
             on_failure.callback(ours.close)
             with theirs:
                 theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD_BYTES)
-                their_life, our_life = os.pipe()
-                on_failure.callback(os.close, our_life)
+                their_liveness_fd, our_liveness_fd = os.pipe()
+                on_failure.callback(os.close, our_liveness_fd)
                 try:
-                    self._request_worker(theirs.fileno(), their_life)
+                    self._request_worker(theirs.fileno(), their_liveness_fd)
                 finally:
-                    os.close(their_life)
+                    os.close(their_liveness_fd)
             on_failure.pop_all()
-            return _Worker(ours, our_life)
+            return _Worker(ours, our_liveness_fd)
 
     def _request_worker(self, *descriptors: int) -> None:
         if self._requests is not None:
@@ -181,15 +181,15 @@ async def _descriptor(file: IO[bytes]) -> int:
 class _Worker:
     """The service's side of a worker, which decodes one file at a time."""
 
-    def __init__(self, connection: socket.socket, life: int) -> None:
-        """Take over the socket to the worker, and the pipe whose closing kills it."""
+    def __init__(self, connection: socket.socket, liveness_fd: int) -> None:
+        """Take over the socket to the worker, and the liveness pipe, whose closing kills it."""
         self.is_busy = False
         """Whether the answer to the last request is not complete."""
         self.n_files = 0
         """How many requests the worker has received."""
         self._connection = connection
         self._connection.setblocking(False)
-        self._life = life
+        self._liveness_fd = liveness_fd
 
     def ask(self, request: bytes, file_descriptor: int) -> bool:
         try:
@@ -212,7 +212,7 @@ class _Worker:
 
     def close(self) -> None:
         self._connection.close()
-        os.close(self._life)
+        os.close(self._liveness_fd)
 
     async def _receive(self, n_bytes: int) -> bytearray:
         content = bytearray(n_bytes)

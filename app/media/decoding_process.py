@@ -8,7 +8,8 @@ A message on the socket `FD` asks for a worker. It comes with two descriptors:
 
 1. the worker's socket. On it the worker receives JSON with the descriptor of a file, and answers with a `HEADER` and
    as many bytes as it says, again and again; then comes the next file;
-2. the reading end of a pipe. The worker is killed when the other end is closed, and so when the service dies.
+2. the reading end of the liveness pipe. The worker is killed when the other end is closed, and so when the service
+   dies.
 """
 
 import importlib
@@ -63,7 +64,7 @@ HEADER = struct.Struct("<BI")
 def serve(requests: socket.socket) -> None:
     """Fork a worker for every request, until the service closes the socket or dies."""
     workers: dict[int, int] = {}
-    """The process of each worker, by the pipe that says whether it is still needed."""
+    """The process of each worker, by its liveness pipe."""
     with selectors.DefaultSelector() as selector:
         selector.register(requests, selectors.EVENT_READ)
         while True:
@@ -79,9 +80,9 @@ def serve(requests: socket.socket) -> None:
                         _end(worker)
                     return
                 if len(descriptors) == 2:
-                    files, life = descriptors
-                    workers[life] = _fork(files, inherited=(requests.fileno(), life, *workers))
-                    selector.register(life, selectors.EVENT_READ)
+                    files, liveness_fd = descriptors
+                    workers[liveness_fd] = _fork(files, inherited=(requests.fileno(), liveness_fd, *workers))
+                    selector.register(liveness_fd, selectors.EVENT_READ)
                     os.close(files)
                 else:
                     # This process may open no more files. The service finds its socket closed.
@@ -113,7 +114,7 @@ def _end(worker: int) -> None:
 
 
 def _work(files: socket.socket) -> None:
-    """Decode one file after another, until the service closes the socket. The whole life of a worker."""
+    """Decode one file after another, until the service closes the socket."""
     _limit_memory()
     while True:
         message, descriptors, _, _ = socket.recv_fds(files, REQUEST_BYTES, 1)
