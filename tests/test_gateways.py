@@ -135,7 +135,7 @@ async def test_a_gateway_that_dies_is_replaced(supervisor: Supervisor) -> None:
     assert victim not in supervisor.gateways()
 
 
-async def test_the_sessions_of_a_gateway_that_dies_keep_their_places(supervisor: Supervisor) -> None:
+async def test_the_sessions_of_a_gateway_that_dies_have_reservations(supervisor: Supervisor) -> None:
     """The service is full: newcomers are refused by any gateway, and every client that goes on with its session is not.
 
     Limits count the sessions of both gateways.

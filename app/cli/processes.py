@@ -31,10 +31,10 @@ from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.descriptors import reserve_descriptors
 from tutti_server.app.server.main import Server, bind, build_app, try_ports
 from tutti_server.app.server.plugins import installed_plugins
-from tutti_server.app.service.held_places import KEEP_S
 from tutti_server.app.service.idle_memory import return_memory
 from tutti_server.app.service.models import FurtherModel, Models
 from tutti_server.app.service.process_metrics import note_process
+from tutti_server.app.service.reservations import KEEP_S
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
 from tutti_server.app.service.tls import load_tls, usable_tls

@@ -30,9 +30,9 @@ async def serve_session(
 ) -> None:
     """Admit a WebSocket, accept it unless it is accepted, and serve a session on it until it ends.
 
-    Where clients need no key, it is unauthenticated until its first valid message. So it is, too, where places are kept
-    for clients that have lost their sessions: the message tells whether it is one of them. A client for which there is
-    no room is answered by the caller, or by the application if the caller does not.
+    Where clients need no key, it is unauthenticated until its first valid message. So it is, too, where there are
+    reservations for clients that have lost their sessions: the message tells whether it is one of them. A client for
+    which there is no room is answered by the caller, or by the application if the caller does not.
 
     Args:
         headers: sent with the upgrade.
@@ -64,7 +64,7 @@ async def serve_session(
         )
 
         def take_place(is_resumed: bool) -> None:
-            # With the place of a lost session its client may have that session's share of the key, too.
+            # With the reservation for a lost session its client may have that session's share of the key, too.
             take_key_place(is_resumed and service.admission.expects_returns)
             places.enter_context(service.admission.session(connection, is_resumed=is_resumed))
             admit(websocket.scope)

@@ -102,9 +102,9 @@ class Connection:
             code, reason = str(CLOSE_OUR_FAULT), "internal_error"
             await self._writer.close_socket(Close(CLOSE_OUR_FAULT, reason))
         finally:
-            # A silent client may stay silent, and its session had a place all the time: none is kept for it.
+            # A silent client may stay silent, and its session was admitted all the time: it gets no reservation.
             if self.is_lost and reason != IDLE:
-                self._service.admission.keep_place()
+                self._service.admission.reserve()
             self._service.metrics.closed_total.labels(code).inc()
             audio_s = self._session.audio_s
             self._log.info(

@@ -10,10 +10,10 @@ from typing import NoReturn, Protocol
 from tutti_server.app.background import in_background
 from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded
 from tutti_server.app.service.drain_limit import DrainLimit, draining
-from tutti_server.app.service.held_places import HeldPlaces
 from tutti_server.app.service.interim_load import InterimLoad
 from tutti_server.app.service.live_load import LiveLoad, Totals
 from tutti_server.app.service.metrics import Engines, Metrics
+from tutti_server.app.service.reservations import Reservations
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import AdmissionCounter
 from tutti_server.app.shares import Share
@@ -53,7 +53,7 @@ class Admission:
     ) -> None:
         interims = InterimLoad(engines.stats, settings.interim_interval_ms / 1000, clock)
         self._load = LiveLoad(engines.stats, self._totals, settings.max_final_wait_s, interims, clock)
-        self._lost = HeldPlaces(counter)
+        self._reservations = Reservations(counter)
         self.is_draining = False
         """The server is stopping: everything new is refused."""
         self.all_finished = asyncio.Event()
@@ -99,8 +99,8 @@ class Admission:
         """Count one live session for as long as the context is open.
 
         Args:
-            is_resumed: whether the client goes on with a session that it lost. There is room for it while the place of
-                a lost session is kept.
+            is_resumed: whether the client goes on with a session that it lost. There is room for it while there
+                is a reservation.
 
         Raises:
             LimitExceeded: the limit of sessions is reached, the engine does not keep up with the open sessions, there
@@ -110,8 +110,8 @@ class Admission:
         try:
             with self._counter.one_more("sessions") as n_others:
                 self._check_server()
-                if not (is_resumed and n_others < self._settings.max_sessions and self._lost.take()):
-                    self._check_room(n_others + self._lost.n)
+                if not (is_resumed and n_others < self._settings.max_sessions and self._reservations.take()):
+                    self._check_room(n_others + self._reservations.n)
                 self._connections[connection] = True
                 self._metrics.sessions_open.inc()
                 self._metrics.sessions_total.inc()
@@ -120,7 +120,7 @@ class Admission:
                     yield
                 finally:
                     self._connections.pop(connection, None)
-                    self._lost.forget(connection)
+                    self._reservations.forget(connection)
                     self._metrics.sessions_open.dec()
                     self._note_finished()
         finally:
@@ -131,8 +131,8 @@ class Admission:
         """Let a connection wait for its first message. It takes no place before, but it is drained like a session.
 
         Raises:
-            LimitExceeded: a session would not be admitted at present; see `session`. Where places of lost sessions are
-                kept, the client's first message tells whether there is room for it.
+            LimitExceeded: a session would not be admitted at present; see `session`. Where there are reservations,
+                the client's first message tells whether there is room for it.
         """
         self._check_server()
         if not self.expects_returns:
@@ -145,25 +145,25 @@ class Admission:
 
     @property
     def expects_returns(self) -> bool:
-        """Whether places are kept for clients that have lost their sessions."""
-        return self._lost.n > 0
+        """Whether there are reservations for clients that have lost their sessions."""
+        return self._reservations.n > 0
 
     def note_resumable(self, connection: Drainable) -> None:
         """Note that the client of an open session would go on with it after a loss."""
-        self._lost.note_resumable(connection)
+        self._reservations.note_resumable(connection)
 
-    def keep_place(self) -> None:
-        """Keep the place of a session that is being lost, so that its client can go on with it.
+    def reserve(self) -> None:
+        """Add a reservation for a session that is being lost, so that its client can go on with it.
 
-        Called before the end of the context of `session`. A server that is stopping keeps none, unless others go on.
+        Called before the end of the context of `session`. A server that is stopping adds none, unless others go on.
         """
         if not self.is_draining or self._counter.outlives_gateway:
-            self._lost.keep()
+            self._reservations.add()
 
     def session_load(self) -> float:
         """The open sessions of all gateways, divided by the most that would be accepted: 1 or more without room.
 
-        Places that are kept for clients that come back count as sessions.
+        Reservations count as sessions.
         """
         n_open = self._totals().n_sessions
         most: float = self._settings.max_sessions
@@ -244,7 +244,7 @@ class Admission:
             await self.drain_limit.wait_for(finished, max(self._drain_until - self._clock(), 0.0))
 
     def _totals(self) -> Totals:
-        return Totals(self._counter.total("sessions") + self._lost.n, self._counter.total("finals"))
+        return Totals(self._counter.total("sessions") + self._reservations.n, self._counter.total("finals"))
 
     @property
     def _limits_load(self) -> bool:

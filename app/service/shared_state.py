@@ -23,9 +23,9 @@ Kind = Literal["sessions", "uploads", "lost", "readers", "resumable", "connectio
 COLUMNS: dict[Kind, int] = {kind: column for column, kind in enumerate(get_args(Kind))}
 """The column of each kind in the array of counts, which has a row for each gateway.
 
-They are live sessions; file transcriptions; places that are kept of sessions that were lost; readers of rooms; live
-sessions whose clients would come back if they were lost; connections, one more while others are accepted, and many more
-in a drain; and, of the time since the start, finals of live sessions.
+They are live sessions; file transcriptions; reservations for sessions that were lost; readers of rooms; live sessions
+whose clients would come back if they were lost; connections, one more while others are accepted, and many more in a
+drain; and, of the time since the start, finals of live sessions.
 """
 
 N_COUNTS = len(COLUMNS)
@@ -81,14 +81,14 @@ class AdmissionCounter:
 
 
 def keep_counts(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What remains of the counts of a gateway that has died: the places of its clients that come back, and its finals.
+    """What remains of the counts of a gateway that has died: the reservations for its clients, and its finals.
 
-    The first array counts for `KEEP_S` (`held_places.py`), and the second one always.
+    The first array counts for `KEEP_S` (`reservations.py`), and the second one always.
     """
-    places, always = np.zeros(N_COUNTS, np.int64), np.zeros(N_COUNTS, np.int64)
-    places[COLUMNS["lost"]] = counts[COLUMNS["lost"]] + counts[COLUMNS["resumable"]]
+    reservations, always = np.zeros(N_COUNTS, np.int64), np.zeros(N_COUNTS, np.int64)
+    reservations[COLUMNS["lost"]] = counts[COLUMNS["lost"]] + counts[COLUMNS["resumable"]]
     always[COLUMNS["finals"]] = counts[COLUMNS["finals"]]
-    return places, always
+    return reservations, always
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from tutti_server.app.service.held_places import KEEP_S
+from tutti_server.app.service.reservations import KEEP_S
 from tutti_server.app.service.shared_state import COLUMNS, N_COUNTS, keep_counts
 from tutti_server.plugins.ray.fleet import Entry
 

@@ -193,7 +193,7 @@ async def test_an_idle_client_is_disconnected(serve: Serve) -> None:
 
 
 async def test_an_idle_client_that_resumes_keeps_its_open_utterance(serve: Serve) -> None:
-    """It gets no final text and a close after which it may resume. No place is kept, as it may stay silent."""
+    """It gets no final text and a close after which it may resume. There is no reservation, as it may stay silent."""
     server = await serve(idle_timeout_s=0.5)
     async with session(server.stream, START | {"resumes": True}) as socket:
         await socket.send(pcm(speech([1, 2, 3])))

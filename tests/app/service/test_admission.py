@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.app.service.test_held_places import gateways
+from tests.app.service.test_reservations import gateways
 from tests.fakes import FakeSession, FakeTranscriber
 from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.live_load import FIRST_PART, MIN_WAITS, usual_sessions

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.app.service.test_held_places import gateways
+from tests.app.service.test_reservations import gateways
 from tests.fakes import FakeSession
 from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.idle_memory import return_memory

@@ -17,7 +17,7 @@ from ray.serve.exceptions import RayServeException  # noqa: E402
 from tests.fakes import FakeSession, FakeTranscriber  # noqa: E402
 from tutti_server.app.errors import LimitExceeded  # noqa: E402
 from tutti_server.app.media.decoders import Decoders  # noqa: E402
-from tutti_server.app.service.held_places import KEEP_S  # noqa: E402
+from tutti_server.app.service.reservations import KEEP_S  # noqa: E402
 from tutti_server.app.service.service import Service  # noqa: E402
 from tutti_server.app.service.settings import Settings  # noqa: E402
 from tutti_server.app.service.shared_state import AdmissionCounter, SharedState  # noqa: E402
@@ -118,7 +118,7 @@ async def test_a_gateway_that_drains_keeps_the_places_of_its_clients() -> None:
     one, other = cluster.gateway("a", max_sessions=1), cluster.gateway("b", max_sessions=1)
     with one.admission.session(FakeSession()):
         one.admission.is_draining = True
-        one.admission.keep_place()
+        one.admission.reserve()
     await exchange(one, other)
     with pytest.raises(LimitExceeded, match="1 of 1 sessions"):
         other.admission.session(FakeSession()).__enter__()

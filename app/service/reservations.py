@@ -1,7 +1,7 @@
-"""The places of sessions that were lost: they are kept for a while, so that their clients can go on with them.
+"""Reservations for sessions that were lost: their clients can go on with them for a while, also on a full service.
 
-Without it, newcomers would take the places of an overloaded service when its clients lose their connections for a
-moment, and those who were in the middle of a call would be refused.
+Without reservations, an overloaded service whose clients lose their connections for a moment would admit newcomers, and
+refuse those who were in the middle of a call.
 """
 
 import asyncio
@@ -10,22 +10,22 @@ from collections import deque
 from tutti_server.app.service.shared_state import AdmissionCounter
 
 KEEP_S = 15.0
-"""How long a place is kept, in seconds. Clients connect again within a few seconds, and try again after a refusal."""
+"""How long a reservation lasts, in seconds. Clients connect again within a few seconds, and retry after a refusal."""
 
 
-class HeldPlaces:
-    """The places that are kept, of all gateways: a client may come back to another gateway than it had before."""
+class Reservations:
+    """The reservations of all gateways: a client may come back to another gateway than it had before."""
 
     def __init__(self, counter: AdmissionCounter) -> None:
         self._counter = counter
         self._resumable: set[object] = set()
         """The sessions of this gateway whose clients would come back."""
         self._timers: deque[asyncio.TimerHandle] = deque()
-        """They end the time of the places of this gateway, the oldest first."""
+        """They end the reservations of this gateway, the oldest first."""
 
     @property
     def n(self) -> int:
-        """The number of places that are kept now."""
+        """The number of reservations now."""
         return max(self._counter.total("lost"), 0)
 
     def note_resumable(self, session: object) -> None:
@@ -40,13 +40,13 @@ class HeldPlaces:
             self._resumable.discard(session)
             self._counter.change("resumable", -1)
 
-    def keep(self) -> None:
-        """Keep the place of a session that is being lost."""
+    def add(self) -> None:
+        """Add a reservation for a session that is being lost."""
         self._counter.change("lost", 1)
-        self._timers.append(asyncio.get_running_loop().call_later(KEEP_S, self._give_away))
+        self._timers.append(asyncio.get_running_loop().call_later(KEEP_S, self._expire))
 
     def take(self) -> bool:
-        """Take one of the places for a client that comes back. Returns false where there is none."""
+        """Take one of the reservations for a client that comes back. Returns false where there is none."""
         if not self.n:
             return False
         self._counter.change("lost", -1)
@@ -57,6 +57,6 @@ class HeldPlaces:
             asyncio.get_running_loop().call_later(KEEP_S, self._counter.change, "lost", 1)
         return True
 
-    def _give_away(self) -> None:
+    def _expire(self) -> None:
         self._timers.popleft()
         self._counter.change("lost", -1)

@@ -1,4 +1,4 @@
-"""Places of lost sessions are kept for the clients that come back, and refused to newcomers meanwhile."""
+"""Lost sessions have reservations for the clients that come back; newcomers are refused meanwhile."""
 
 import asyncio
 import json
@@ -13,10 +13,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from tests.app.conftest import Running, Serve, refusal
 from tests.fakes import FakeSession, FakeTranscriber
 from tutti_server.app.errors import LimitExceeded
-from tutti_server.app.service import held_places
+from tutti_server.app.service import reservations
 from tutti_server.app.service.admission import Admission
-from tutti_server.app.service.held_places import HeldPlaces
 from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.reservations import Reservations
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter
 from tutti_server.app.sharing.store import Lease
@@ -33,11 +33,11 @@ def gateways(n: int, **settings: Any) -> list[Admission]:
     ]
 
 
-async def test_a_place_that_is_kept_is_refused_to_newcomers() -> None:
-    """The client that comes back gets it, also at another gateway; then it is no longer kept."""
+async def test_what_is_reserved_is_refused_to_newcomers() -> None:
+    """The client that comes back takes the reservation, also at another gateway; then there is none."""
     one, other = gateways(2, max_sessions=1)
     with one.session(FakeSession()):
-        one.keep_place()
+        one.reserve()
     for admission in one, other:
         with pytest.raises(LimitExceeded, match="1 of 1 sessions"):
             admission.session(FakeSession()).__enter__()
@@ -56,27 +56,27 @@ async def timers_are_over() -> None:
     await over.wait()
 
 
-async def test_a_place_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reservation_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one that was taken at another gateway leave anything behind."""
-    monkeypatch.setattr(held_places, "KEEP_S", 0.0)
+    monkeypatch.setattr(reservations, "KEEP_S", 0.0)
     counts = np.zeros((2, N_COUNTS), np.int64)
-    one, other = (HeldPlaces(AdmissionCounter(counts, gateway)) for gateway in range(2))
-    one.keep()
-    one.keep()
+    one, other = (Reservations(AdmissionCounter(counts, gateway)) for gateway in range(2))
+    one.add()
+    one.add()
     assert one.n == other.n == 2
     assert other.take() and one.take() and not other.take()
     await timers_are_over()
     assert not counts.any()
-    one.keep()
+    one.add()
     await timers_are_over()
     assert not one.n and not one.take()
 
 
-async def test_a_stopping_server_keeps_no_places() -> None:
+async def test_a_stopping_server_adds_no_reservations() -> None:
     (admission,) = gateways(1, max_sessions=1)
     with admission.session(FakeSession()):
         admission.is_draining = True
-        admission.keep_place()
+        admission.reserve()
     assert not admission.expects_returns
 
 
@@ -95,7 +95,7 @@ async def started(socket: ClientConnection, **options: Any) -> str:
     return str(answer.get("code", answer["type"]))
 
 
-async def test_a_client_that_lost_its_connection_finds_its_place_again(serve: Serve) -> None:
+async def test_a_client_that_lost_its_connection_is_admitted_again(serve: Serve) -> None:
     """On a full server, although a newcomer calls first."""
     server = await serve(max_sessions=1)
     headers: dict[str, str] = {}
