@@ -219,8 +219,8 @@ class Runner:
         return self._encoder.n_filling
 
     @property
-    def min_encode_share(self) -> float:
-        """The least time of an encoder call, as a fraction of a full window's."""
+    def min_encode_work(self) -> float:
+        """The least work of an encoder call, in full windows."""
         return 0.0 if self.cuda_forward is None else LEAST_SHARE
 
     @torch.inference_mode()
@@ -245,7 +245,7 @@ class Runner:
             self.synchronize()
 
         n_calls, max_s = (min(PROBE_WINDOWS, self.slots.n_free), PROBE_S) if is_cpu else (2, math.inf)
-        window_s = shortest_s(encode, n_calls, max_s) / n_windows / self.encode_share(len(silence), False)
+        window_s = shortest_s(encode, n_calls, max_s) / n_windows / self.encode_work(len(silence), False)
         prompt = Prompt(tokens=(self.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
         n = len(slots)
         self.collect_prefill(self.launch_prefill(slots, [prompt] * n, [Draw()] * n))
@@ -356,9 +356,9 @@ class Runner:
         """Return whether the device still works on the last `encode` or `begin_encoding`."""
         return self._beside.is_encoding() if self._beside else self._encoder.is_encoding()
 
-    def encode_share(self, n_samples: int, is_interim: bool) -> float:
-        """Return the work of encoding a window, as a fraction of a full window's."""
-        return self._encoder.encode_share(n_samples, is_interim)
+    def encode_work(self, n_samples: int, is_interim: bool) -> float:
+        """Return the work of encoding a window, in full windows."""
+        return self._encoder.encode_work(n_samples, is_interim)
 
     @torch.inference_mode()
     def detect_languages(self, slots: Sequence[int], candidates: Sequence[Collection[str]]) -> list[dict[str, float]]:

@@ -79,8 +79,8 @@ class WindowEncoder:
         """Return whether the device still works on the last call."""
         return self._encoded is not None and not self._encoded.query()  # type: ignore[no-untyped-call]
 
-    def encode_share(self, n_samples: int, is_interim: bool) -> float:
-        """Return the work of encoding a window, as a fraction of a full window's."""
+    def encode_work(self, n_samples: int, is_interim: bool) -> float:
+        """Return the work of encoding a window, in full windows."""
         return self.lengths.n_states(n_samples, is_interim) / self._n_full_states
 
 

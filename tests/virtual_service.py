@@ -75,7 +75,7 @@ class Speed:
     limits: BatchLimits
     min_decode_share: float
     n_full_step: int
-    """See `SEQUENCES_OF_FULL_STEP` in `engine/scheduling/worker.py`."""
+    """See `Tuning.n_full_step` in `engine/scheduling/worker.py`."""
     n_steps: int = 28
     """Decode steps of a window."""
 
@@ -153,10 +153,10 @@ class VirtualEngine(FakeTranscriber):
         self._is_busy = False
 
     @property
-    def min_encode_share(self) -> float:
+    def min_encode_work(self) -> float:
         return 0.0
 
-    def encode_share(self, n_samples: int, is_interim: bool) -> float:
+    def encode_work(self, n_samples: int, is_interim: bool) -> float:
         return 1.0
 
     def stats(self) -> EngineStats:

@@ -73,8 +73,8 @@ class Waiting:
     session: str
     channel: int = 0
     priority: Priority
-    encode_share: float = 1.0
-    """The work of encoding it, as a fraction of a full window's."""
+    encode_work: float = 1.0
+    """The work of encoding it, in full windows."""
     n_slots: int = 1
     """The number of slots that it needs, at most those of the engine: one for each beam."""
 
@@ -154,9 +154,9 @@ class Batcher:
         """Return the number of windows of a priority that are in the queue."""
         return self._queues[priority].n_waiting
 
-    def encode_share(self, priority: Priority) -> float:
+    def encode_work(self, priority: Priority) -> float:
         """Return the work of encoding all windows of a priority that are in the queue, in full windows."""
-        return sum(each.encode_share for each in self._by_id.values() if each.priority is priority)
+        return sum(each.encode_work for each in self._by_id.values() if each.priority is priority)
 
     def add(self, waiting: Waiting, now_s: float) -> Waiting | None:
         """Queue a window.
@@ -231,8 +231,8 @@ class Batcher:
             for priority in self._eligible(now_s, load)
             if load.begun_encode_s < self._max_encode_s(priority, load.n_running)
         ]
-        shares = [each.encode_share for each in self._by_id.values() if each.priority in allowed]
-        return len(shares) >= self._limits.max_batch or sum(shares) >= self._limits.n_filling
+        work = [each.encode_work for each in self._by_id.values() if each.priority in allowed]
+        return len(work) >= self._limits.max_batch or sum(work) >= self._limits.n_filling
 
     def _pop_batch(self, now_s: float, load: Load) -> list[int]:
         """Remove the windows to encode now from the queue and return their ids; none where waiting is better."""
@@ -249,11 +249,11 @@ class Batcher:
             n_left = n_free - first.n_slots
             if n_left < 0 or (n_left < self._n_kept_free(first, now_s) and n_free < self._limits.n_slots):
                 break
-            encode_s += first.encode_share * load.window_encode_s
+            encode_s += first.encode_work * load.window_encode_s
             is_first_call = not batch and not load.begun_encode_s
             if not is_first_call and encode_s > self._max_encode_s(first.priority, load.n_running):
                 break
-            self._loads[first.priority].add(first.encode_share * load.window_encode_s)
+            self._loads[first.priority].add(first.encode_work * load.window_encode_s)
             del self._by_id[queue.pop().id]
             batch.append(first.id)
             n_free = n_left
@@ -269,7 +269,7 @@ class Batcher:
         if is_over or has_others or load.n_running < RUNNING_TO_FILL or load.begun_encode_s:
             return False
         with_slots = itertools.islice(self._by_id.values(), min(load.n_free_slots, self._limits.max_batch))
-        return sum(each.encode_share for each in with_slots) < min(self._limits.n_filling, self._limits.max_batch)
+        return sum(each.encode_work for each in with_slots) < min(self._limits.n_filling, self._limits.max_batch)
 
     def _n_kept_free(self, waiting: Waiting, now_s: float) -> int:
         """Return how many slots a window leaves free. One that needs more may have all, where nothing else runs."""

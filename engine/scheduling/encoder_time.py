@@ -9,16 +9,16 @@ _MEMORY = 0.7
 """The weight of the earlier measurements when a new one is averaged in. It smooths single slow calls."""
 
 
-class EncodeShares(Protocol):
+class EncodeWork(Protocol):
     """What a runner knows of the work of encoding."""
 
     @property
-    def min_encode_share(self) -> float:
-        """The least work of one call, as a fraction of a full window's."""
+    def min_encode_work(self) -> float:
+        """The least work of one call, in full windows."""
         ...
 
-    def encode_share(self, n_samples: int, is_interim: bool) -> float:
-        """Return the work of encoding a window, as a fraction of a full window's."""
+    def encode_work(self, n_samples: int, is_interim: bool) -> float:
+        """Return the work of encoding a window, in full windows."""
         ...
 
 
@@ -28,7 +28,7 @@ class EncoderTime:
     An encoder call delays the running sequences. The debt is the decode time that they get before the next call.
     """
 
-    def __init__(self, runner: EncodeShares, window_s: float, min_decode_share: float) -> None:
+    def __init__(self, runner: EncodeWork, window_s: float, min_decode_share: float) -> None:
         """Create the account.
 
         Args:
@@ -45,7 +45,7 @@ class EncoderTime:
 
     def full_windows(self, batch: Sequence[Request]) -> float:
         """Return the work of one call for these requests, in full windows."""
-        return max(self._work(batch), self._runner.min_encode_share)
+        return max(self._work(batch), self._runner.min_encode_work)
 
     def final_share(self, batch: Sequence[Request]) -> float:
         """Return the fraction of one call's work that is for finals, speculative ones included."""
@@ -58,16 +58,16 @@ class EncoderTime:
 
     def record(self, batches: Sequence[Sequence[Request]], elapsed_s: float) -> list[float]:
         """Record calls for these batches, which took this long together. Returns the seconds of each call."""
-        shares = [self.full_windows(batch) for batch in batches]
-        full_windows = sum(shares)
+        work = [self.full_windows(batch) for batch in batches]
+        full_windows = sum(work)
         self.window_s = _MEMORY * self.window_s + (1 - _MEMORY) * elapsed_s / full_windows
         self._full_debt_s = self._debt_s = elapsed_s * self._debt_per_encode_s
         self.begun_s = 0.0
-        return [elapsed_s * share / full_windows for share in shares]
+        return [elapsed_s * each / full_windows for each in work]
 
     def _work(self, batch: Sequence[Request]) -> float:
         windows = [request.window for request in batch]
-        return sum(self._runner.encode_share(len(window.samples), window.is_interim) for window in windows)
+        return sum(self._runner.encode_work(len(window.samples), window.is_interim) for window in windows)
 
     def record_step(self, elapsed_s: float) -> None:
         """Subtract a decode step of this many seconds from the debt."""

@@ -32,16 +32,16 @@ class RequestQueue:
         with self._changed:
             return self._batcher.n_waiting(priority)
 
-    def encode_share(self, priority: Priority) -> float:
+    def encode_work(self, priority: Priority) -> float:
         """Return the work of encoding all requests of a priority that wait, in full windows."""
         with self._changed:
-            return self._batcher.encode_share(priority)
+            return self._batcher.encode_work(priority)
 
-    def add(self, request: Request, encode_share: float) -> Request | None:
+    def add(self, request: Request, encode_work: float) -> Request | None:
         """Queue a request.
 
         Args:
-            encode_share: the work of encoding its window, as a fraction of a full window's.
+            encode_work: the work of encoding its window, in full windows.
 
         Returns:
             The interim that it supersedes, if there is one; that one has left the queue.
@@ -56,7 +56,7 @@ class RequestQueue:
             session=window.session,
             channel=window.channel,
             priority=window.priority,
-            encode_share=encode_share,
+            encode_work=encode_work,
             n_slots=request.n_slots,
         )
         with self._changed:

@@ -1,7 +1,7 @@
 """The loop of the engine's thread: take a batch from the queue, encode it, prefill it, step, hand out events.
 
-The worker acts and the batcher decides. The engine's thread creates the worker and calls `run`. Any thread may use all
-the rest; `engine/engine.py` does it from the event loop.
+The worker acts and the batcher decides. The engine's thread creates the worker and calls `run`. Any thread may call
+`submit`, `cancel`, `snapshot` and `progress`; `engine/engine.py` does it from the event loop.
 """
 
 import itertools
@@ -32,29 +32,45 @@ from tutti_server.engine.scheduling.stats import StatsRecorder
 
 logger = logging.getLogger(__name__)
 
-Encode = Callable[[Sequence[NDArray[np.float32]], Sequence[int], Sequence[bool]], None]
+BeginEncoding = Callable[[Sequence[NDArray[np.float32]], Sequence[int], Sequence[bool]], None]
 """`Runner.encode` or `Runner.begin_encoding`."""
 
-MIN_DECODE_SHARES = {"cpu": 0.33, "cuda": 0.2}
-"""The default of `EngineConfig.min_decode_share`, by device. Decoding takes less of a GPU's time."""
-INTERIM_STALL_SHARES = {"cpu": None, "cuda": 0.2}
-"""The fraction of `EngineConfig.max_decode_stall_ms` that interims may cause, by device; `None` for all of it.
 
-A GPU encodes small batches as efficiently as large ones.
-"""
-SHORTENS_DECODING = {"cpu": True, "cuda": False}
-"""`BatchLimits.shortens_decoding`, by device. A GPU that encodes sooner encodes fewer windows in a call.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """What is best for one type of device."""
 
-On an H100 with 750 live sessions, steps had 41 sequences instead of 60, and 67 and 69 % of the interims that were due
-came in time instead of 71 and 74.
-"""
-MAX_FILL_WAIT_S = {"cpu": 0.0, "cuda": 0.1}
-"""`BatchLimits.max_fill_wait_s`, by device: a GPU encodes four windows in 0.8 of the time of four calls.
+    min_decode_share: float
+    """The default of `EngineConfig.min_decode_share`. Decoding takes less of a GPU's time."""
+    interim_stall_share: float | None
+    """The fraction of `EngineConfig.max_decode_stall_ms` that interims may cause; `None` for all of it.
 
-On an H200 with 64 requests of mixed lengths, 83 of large-v3 are answered per second in place of 79, and sooner, too.
-"""
-SEQUENCES_OF_FULL_STEP = {"cpu": 4, "cuda": 32}
-"""The number of sequences whose step takes about as long as that of one, by device. One final is charged its part."""
+    A GPU encodes small batches as efficiently as large ones.
+    """
+    shortens_decoding: bool
+    """`BatchLimits.shortens_decoding`. A GPU that encodes sooner encodes fewer windows in a call.
+
+    On an H100 with 750 live sessions, steps had 41 sequences instead of 60, and 67 and 69 % of the interims that were
+    due came in time instead of 71 and 74.
+    """
+    max_fill_wait_s: float
+    """`BatchLimits.max_fill_wait_s`: a GPU encodes four windows in 0.8 of the time of four calls.
+
+    On an H200 with 64 requests of mixed lengths, large-v3 answers 83 per second in place of 79, and sooner, too.
+    """
+    n_full_step: int
+    """The number of sequences whose step takes about as long as that of one. One final is charged its part."""
+
+
+TUNING = {
+    "cpu": Tuning(
+        min_decode_share=0.33, interim_stall_share=None, shortens_decoding=True, max_fill_wait_s=0.0, n_full_step=4
+    ),
+    "cuda": Tuning(
+        min_decode_share=0.2, interim_stall_share=0.2, shortens_decoding=False, max_fill_wait_s=0.1, n_full_step=32
+    ),
+}
+"""By type of device."""
 PREFILL_LEAD_S = 0.005
 """The worker prepares the prompts this many seconds before the device is expected to have encoded their windows."""
 USUAL_STEPS = 12
@@ -95,18 +111,17 @@ class Worker:
         self._runner = runner
         self._deliver = deliver
         self._max_encode_batch = config.max_encode_batch
-        limits = _batch_limits(runner, config)
+        tuning = TUNING[runner.device.type]
+        limits = _batch_limits(runner, config, tuning)
         self.queue = RequestQueue(limits)
         """The requests that wait. When it is closed, `run` returns after its current step, and what is open fails."""
         self._emitter = EventEmitter(deliver)
         self._sequences = RunningSequences(runner, self.stats, self._emitter, limits.n_reserved_slots)
-        default_share = MIN_DECODE_SHARES[runner.device.type]
-        min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
+        min_decode_share = tuning.min_decode_share if config.min_decode_share is None else config.min_decode_share
         self._encoder_time = EncoderTime(runner, speed.window_s, min_decode_share)
         self._memory = MemoryReturn(runner)
-        n_full_step = SEQUENCES_OF_FULL_STEP[runner.device.type]
-        window_decode_s = USUAL_STEPS * speed.step_s / max(speed.n_running, n_full_step)
-        self._decode_time = DecodeTime(n_full_step, window_decode_s)
+        window_decode_s = USUAL_STEPS * speed.step_s / max(speed.n_running, tuning.n_full_step)
+        self._decode_time = DecodeTime(tuning.n_full_step, window_decode_s)
         self._encode_device_share = 1.0
         """The part of the device that the last encoder call had."""
         self._call: EncoderCall | None = None
@@ -128,7 +143,7 @@ class Worker:
             EngineFailed: the engine has died or was closed.
         """
         window = request.window
-        superseded = self.queue.add(request, self._runner.encode_share(len(window.samples), window.is_interim))
+        superseded = self.queue.add(request, self._runner.encode_work(len(window.samples), window.is_interim))
         if superseded:
             self.stats.superseded()
             self._deliver([(superseded, SupersededEvent())])
@@ -150,12 +165,12 @@ class Worker:
             final_work_waiting_s=final_s,
             n_waiting=self.queue.n_waiting,
             running=len(self._sequences),
-            utterance_encode_s=self._window_s * self._runner.encode_share(USUAL_UTTERANCE_SAMPLES, False),
+            utterance_encode_s=self._window_s * self._runner.encode_work(USUAL_UTTERANCE_SAMPLES, False),
         )
 
     def _waiting_s(self, priority: Priority) -> float:
         """Return the seconds of work that the waiting windows of a priority need."""
-        encode_s = self._window_s * self.queue.encode_share(priority)
+        encode_s = self._window_s * self.queue.encode_work(priority)
         return encode_s + self._decode_s * self.queue.n_waiting(priority)
 
     @property
@@ -179,7 +194,7 @@ class Worker:
         return self._n_begun if has_windows else None, largest_s
 
     def run(self) -> None:
-        """Work until closed, or until steps fail again and again: then every open and every later request fails."""
+        """Work until closed, or until steps fail again and again. Then every open and every later request fails."""
         failure: Exception | None = None
         try:
             while not self.queue.is_closed:
@@ -316,7 +331,7 @@ class Worker:
         return True
 
     def _forget_call(self) -> None:
-        """Wait for the encoder call under way, whose windows are given up."""
+        """Wait for the encoder call under way, and drop it. Its windows stay among the running sequences."""
         self._call = None
         with suppress(Exception):
             self._runner.finish_encoding()
@@ -382,7 +397,7 @@ class Worker:
             audio_s = sum(request.audio_s for request in encoded)
             self.stats.encoded(len(encoded), audio_s, call_s, final_share, device_share)
 
-    def _begin_encoding(self, batch: list[Request], encode: Encode) -> list[int]:
+    def _begin_encoding(self, batch: list[Request], begin: BeginEncoding) -> list[int]:
         """Give a batch its slots, announce it and start its encoder call. Returns the slots."""
         self._n_begun += 1
         slots = self._sequences.allocate(batch)
@@ -393,7 +408,7 @@ class Worker:
             self._emitter.put(request, StartedEvent(request.queued_s, len(batch)))
         self._emitter.flush()
         windows = [request.window for request in batch]
-        encode([window.samples for window in windows], slots, [window.is_interim for window in windows])
+        begin([window.samples for window in windows], slots, [window.is_interim for window in windows])
         return slots
 
     def _decode(self) -> None:
@@ -418,8 +433,8 @@ def _sessions(requests: Iterable[Request]) -> str:
     return ", ".join(sorted({request.window.session for request in requests})) or "no session"
 
 
-def _batch_limits(runner: Runner, config: EngineConfig) -> BatchLimits:
-    interim_share, max_stall_s = INTERIM_STALL_SHARES[runner.device.type], config.max_decode_stall_ms / 1000
+def _batch_limits(runner: Runner, config: EngineConfig, tuning: Tuning) -> BatchLimits:
+    interim_share, max_stall_s = tuning.interim_stall_share, config.max_decode_stall_ms / 1000
     return BatchLimits(
         max_waiting=config.max_waiting,
         max_batch=config.max_encode_batch,
@@ -428,6 +443,6 @@ def _batch_limits(runner: Runner, config: EngineConfig) -> BatchLimits:
         n_slots=runner.slots.n_free,
         n_filling=runner.n_filling,
         max_interim_stall_s=None if interim_share is None else interim_share * max_stall_s,
-        max_fill_wait_s=MAX_FILL_WAIT_S[runner.device.type],
-        shortens_decoding=SHORTENS_DECODING[runner.device.type],
+        max_fill_wait_s=tuning.max_fill_wait_s,
+        shortens_decoding=tuning.shortens_decoding,
     )

@@ -57,7 +57,7 @@ class FakeRunner:
     def __init__(self, checkpoint: Checkpoint, script: Script, n_slots: int = 4, n_ahead: int = 0) -> None:
         self.n_ahead = n_ahead
         self.n_filling = n_slots
-        self.min_encode_share = 0.0
+        self.min_encode_work = 0.0
         self.encode_s = 0.001
         """Seconds of encoder time per full window, as `warm_up` reports."""
         self.encodes_beside_steps = False
@@ -130,7 +130,7 @@ class FakeRunner:
     def is_encoding(self) -> bool:
         return not self._under_way.done() if self._under_way else self.still_encodes()
 
-    def encode_share(self, n_samples: int, is_interim: bool) -> float:
+    def encode_work(self, n_samples: int, is_interim: bool) -> float:
         return 1.0
 
     def detect_languages(self, slots: Sequence[int], candidates: Sequence[Collection[str]]) -> list[dict[str, float]]:

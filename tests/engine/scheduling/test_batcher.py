@@ -175,7 +175,7 @@ def test_running_sequences_bound_the_batch(window_encode_s: float, n_taken: int)
 def test_short_windows_cost_less(shares: tuple[float, ...], n_taken: int) -> None:
     """The bound counts encoder work: 0.4 s are 1.4 full windows here."""
     windows = [
-        Waiting(id=id, session="a", priority=Priority.FINAL, encode_share=share) for id, share in enumerate(shares)
+        Waiting(id=id, session="a", priority=Priority.FINAL, encode_work=share) for id, share in enumerate(shares)
     ]
     assert len(encoded(batcher_with(*windows), LATER_S, load_of(8, 1, 0.28))) == n_taken
 

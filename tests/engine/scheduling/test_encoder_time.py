@@ -11,9 +11,9 @@ from tutti_server.engine.scheduling.request import Request
 class HalfWindows:
     """Every window is half the work of a full one; a call is at least as much as a full one."""
 
-    min_encode_share = 1.0
+    min_encode_work = 1.0
 
-    def encode_share(self, n_samples: int, is_interim: bool) -> float:
+    def encode_work(self, n_samples: int, is_interim: bool) -> float:
         return 0.5
 
 
