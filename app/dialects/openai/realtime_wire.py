@@ -23,7 +23,9 @@ MIN_COMMIT_MS = 100
 MAX_EVENT_ID_CHARS = 512
 CONVERSATION_PREFIXES = ("response.", "conversation.", "output_audio_buffer.")
 """The types of events for a model that answers begin with one of these."""
-CLOSE_ONLY_CODES = frozenset({"draining", "overloaded", "idle", "engine_failed", "engine_stalled"})
+CLOSE_ONLY_CODES = frozenset(
+    {"draining", "overloaded", "session_limit", "no_engine", "idle", "engine_failed", "engine_stalled"}
+)
 """Failures that only the close code reports: many clients give up after any `error` event, but may reconnect here."""
 
 

@@ -30,7 +30,9 @@ MIN_SEGMENT_S = 0.001
 The client keeps a completed segment if it starts where the previous one ended, or later. It compares each time that it
 receives the segment, so a segment of no length would be kept again and again.
 """
-RECONNECT_CODES = frozenset({"draining", "overloaded", "engine_failed", "engine_stalled", "idle", "slow_reader"})
+RECONNECT_CODES = frozenset(
+    {"draining", "overloaded", "session_limit", "no_engine", "engine_failed", "engine_stalled", "idle", "slow_reader"}
+)
 """Failures after which the client may connect again. It receives them as warnings: an error makes it give up."""
 
 

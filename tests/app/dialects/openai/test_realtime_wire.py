@@ -18,7 +18,7 @@ from tutti_server.app.dialects.openai.realtime_fields import BadField
 from tutti_server.app.dialects.openai.realtime_options import WORDS, RealtimeSettings, named
 from tutti_server.app.dialects.openai.realtime_session import RealtimeSession
 from tutti_server.app.dialects.openai.realtime_wire import OpenAIRealtime
-from tutti_server.app.errors import CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded
+from tutti_server.app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
@@ -248,6 +248,13 @@ def test_draining_completes_open_items(talk: Talk) -> None:
     talk.answer_all()
     assert completed(talk) == [said([1, 2])]
     assert not talk.of("error") and talk.closes == [Close(CLOSE_DRAINING, "draining")]
+
+
+@pytest.mark.parametrize("code", ["overloaded", "session_limit", "no_engine"])
+def test_a_client_without_room_learns_it_by_the_close_code_alone(talk: Talk, code: str) -> None:
+    """The room may be gone between the upgrade and the first audio. Many clients give up after an `error`."""
+    talk.perform(talk.session.fail(LimitExceeded(code, "no room", CLOSE_OVERLOADED)))
+    assert not talk.of("error") and talk.closes == [Close(CLOSE_OVERLOADED, code)]
 
 
 def test_faults_of_the_client_are_errors(talk: Talk) -> None:

@@ -233,6 +233,8 @@ def test_text_without_spaces_gets_none(text: str, written: str) -> None:
         (events.Failure("incomplete_sample", "no", is_fatal=False), ["WARNING"]),
         (events.Failure("draining", "no", is_fatal=True), ["WARNING", "DISCONNECT"]),
         (events.Failure("engine_stalled", "no", is_fatal=True), ["WARNING", "DISCONNECT"]),
+        (events.Failure("no_engine", "no", is_fatal=True), ["WARNING", "DISCONNECT"]),
+        (events.Failure("session_limit", "no", is_fatal=True), ["WARNING", "DISCONNECT"]),
     ],
 )
 def test_only_a_client_that_should_give_up_receives_an_error(failure: events.Failure, told: list[str]) -> None:
