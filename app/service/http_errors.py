@@ -46,6 +46,13 @@ def no_room(error: LimitExceeded) -> RequestError:
     return RequestError(503, error.message, code=error.code)
 
 
+def no_room_for_upload(error: LimitExceeded) -> RequestError:
+    """The refusal of an upload: 429 if the server is full, so that the client waits; 503 if it is going down."""
+    if isinstance(error, KeyLimitExceeded):
+        return key_limit(error)
+    return RequestError(429 if error.code == "overloaded" else 503, error.message, code=error.code)
+
+
 def key_limit(error: KeyLimitExceeded) -> RequestError:
     """The refusal of a session or an upload whose key has used what it may."""
     return RequestError(429, error.message, code=error.code, retry_after_s=error.retry_after_s)

@@ -28,7 +28,7 @@ from tutti_server.app.dialects.openai.files_wire import (
 from tutti_server.app.dialects.openai.form import Form
 from tutti_server.app.dialects.openai.speakers_endpoint import ChannelSpeakers, FileSpeakers, TellsSpeakers
 from tutti_server.app.dialects.openai.speakers_wire import Spoken
-from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
+from tutti_server.app.errors import LimitExceeded, MediaError, RequestError, SessionError
 from tutti_server.app.files.transcript import Transcript
 from tutti_server.app.files.transcription import transcribe
 from tutti_server.app.files.transcription_options import FLOAT_PCM
@@ -37,7 +37,7 @@ from tutti_server.app.jobs import JobResult
 from tutti_server.app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.client_connections import admit
-from tutti_server.app.service.http_errors import authorized, error_body, error_response, key_limit
+from tutti_server.app.service.http_errors import authorized, error_body, error_response, no_room_for_upload
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
 from tutti_server.app.session.engine_driver import SessionTrace
@@ -92,7 +92,7 @@ class FileEndpoint:
             # The work was cancelled, and no answer can be delivered.
             status = CLIENT_GONE
         except (RequestError, LimitExceeded) as error:
-            refusal = error if isinstance(error, RequestError) else _refusal(error)
+            refusal = error if isinstance(error, RequestError) else no_room_for_upload(error)
             status = refusal.status
             await upload.discard(service.admission.drain_limit)
             await error_response(refusal)(scope, receive, send)
@@ -131,7 +131,7 @@ class FileEndpoint:
             try:
                 return await service.admission.drain_limit.unless_over(work)
             except LimitExceeded as error:
-                raise _refusal(error) from error
+                raise no_room_for_upload(error) from error
 
         if not options.is_streamed:
             answer = await unless_draining(whole_answer(service, file, options, name, on_progress, trace))
@@ -315,13 +315,6 @@ def _file(form: FormData) -> IO[bytes]:
         return files[0].file
     got = "nothing" if not files else "text" if len(files) == 1 else f"{len(files)} values"
     raise RequestError(400, f"file: expected an audio file, got {got}", "file")
-
-
-def _refusal(error: LimitExceeded) -> RequestError:
-    """429 if the server is full: the client should wait. 503 if it is going down: the client should leave at once."""
-    if isinstance(error, KeyLimitExceeded):
-        return key_limit(error)
-    return RequestError(429 if error.code == "overloaded" else 503, error.message, code=error.code)
 
 
 async def whole_answer(

@@ -12,7 +12,7 @@ from tutti_server.app.errors import LimitExceeded, RequestError
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.client_connections import admit
-from tutti_server.app.service.http_errors import authorized
+from tutti_server.app.service.http_errors import authorized, no_room_for_upload
 from tutti_server.app.service.service import Service
 from tutti_server.plugins.accounts.accounts import accounts_of, check_parameters
 from tutti_server.plugins.accounts.jobs import wire
@@ -40,9 +40,12 @@ async def create_job(request: HttpRequest) -> Response:
                     return await _created(service, jobs, form, client, key)
                 finally:
                     await form.close()
-    except (RequestError, LimitExceeded):
+    except RequestError:
         await upload.discard(service.admission.drain_limit)
         raise
+    except LimitExceeded as error:
+        await upload.discard(service.admission.drain_limit)
+        raise no_room_for_upload(error) from error
 
 
 async def _created(service: Service, jobs: "JobService", form: FormData, client: Client, key: str | None) -> Response:

@@ -107,6 +107,22 @@ async def test_a_job_is_done_by_the_model_that_it_names(serve_jobs: ServeJobs, h
     assert shelf.n_loads == 1 and len(shelf.transcriber.windows) == 2 * len(server.transcriber.windows) > 0
 
 
+async def test_a_job_for_which_there_is_no_room_is_refused_as_a_file_is(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient
+) -> None:
+    """With 429, after which the client waits, and not as by a server that is going down."""
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve_jobs(transcriber, max_uploads=1, job_workers=0)
+    path = f"{server.http}/v1/audio/transcriptions"
+    file = asyncio.create_task(http.post(path, files={"file": wav(TALK)}))
+    await transcriber.opened.wait()
+    for refused in (await submit(http, server), await http.post(path, files={"file": wav(TALK)})):
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+        assert refused.json()["error"]["code"] == "overloaded"
+    transcriber.release()
+    assert (await file).status_code == 200
+
+
 async def test_jobs_are_seen_by_the_key_that_made_them(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
     server = await serve_jobs(api_keys="k,l", job_workers=0)
     id_ = (await submit(http, server, "k")).json()["id"]
