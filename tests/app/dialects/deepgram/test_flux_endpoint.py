@@ -1,10 +1,12 @@
 """Deepgram's `/v2/listen` on a real server: keys, refusals, raw audio and containers."""
 
 import json
+import logging
 import uuid
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
 from tests.app.conftest import Running, Serve, receive_all, refusal, until
@@ -37,8 +39,9 @@ def transcript(told: list[dict[str, Any]]) -> str:
     return " ".join(each["transcript"] for each in turns if each["event"] == "EndOfTurn")
 
 
-async def test_a_stream_of_turns(server: Running) -> None:
-    """Answers to the client are numbered together with the news of the turns."""
+async def test_a_stream_of_turns(server: Running, caplog: pytest.LogCaptureFixture) -> None:
+    """Answers to the client are numbered together with the news of the turns. The log has the id that they name."""
+    caplog.set_level(logging.INFO)
     async with connect(flux_url(server, **RAW)) as socket:
         assert socket.response is not None
         for at in range(0, len(TALK), 1600):
@@ -51,6 +54,8 @@ async def test_a_stream_of_turns(server: Running) -> None:
         assert told[0]["type"] == "Connected"
         assert {each["request_id"] for each in told} == {socket.response.headers["dg-request-id"]}
         assert uuid.UUID(told[0]["request_id"])
+        logged = f"[{socket.response.headers['x-request-id']}] its client knows it as {told[0]['request_id']}"
+        assert logged in caplog.text
 
 
 @supported(FLUX, "no encoding (WAV, Ogg, WebM, MP3, FLAC are recognised)")
