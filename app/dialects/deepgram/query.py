@@ -8,6 +8,8 @@ from tutti_server.app.errors import BadStart
 
 OFF = [each for each, is_on in BOOLEANS.items() if not is_on]
 """Values with which an unknown parameter asks for nothing, so that it is not reported."""
+NUMBERED = ("track",)
+"""Parameters of which 0 is a number, and "no" a language."""
 MAX_IGNORED = 20
 """The answer names at most this many parameters without effect, whatever the client sends."""
 MAX_IGNORED_CHARS = 40
@@ -72,5 +74,9 @@ class Query:
 
     def ignored(self) -> tuple[str, ...]:
         """Names of the parameters that remain, except for those that only say that something is off."""
-        names = (name for name, values in self._values.items() if any(value.lower() not in OFF for value in values))
+        names = (
+            name
+            for name, values in self._values.items()
+            if name in NUMBERED or any(value.lower() not in OFF for value in values)
+        )
         return tuple(name[:MAX_IGNORED_CHARS] for name in sorted(names))[:MAX_IGNORED]

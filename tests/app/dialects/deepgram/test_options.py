@@ -72,6 +72,12 @@ def test_what_has_no_effect_live_is_named(name: str, value: str) -> None:
     assert live((name, "false")).ignored == ()
 
 
+def test_a_live_stream_names_every_track_as_ignored() -> None:
+    """0 is the first track, and "no" is Norwegian: elsewhere both say that something is off."""
+    for track in ("0", "no", "eng"):
+        assert live(("track", track)).ignored == ("track",)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [pytest.param(*each, marks=refused(FILE, each[0], how=NAMED_TWICE)) for each in IGNORED_FILE.items()],
