@@ -30,7 +30,7 @@ def reserve_descriptors(settings: Settings) -> None:
     if allowed < needed:
         logger.warning(
             "%d open files are needed, the system allows %d: raise the limit (ulimit -Hn), or lower max_sessions, "
-            "max_uploads, max_room_readers or max_strangers",
+            "max_uploads or max_room_readers",
             needed,
             allowed,
         )

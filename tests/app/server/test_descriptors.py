@@ -1,12 +1,13 @@
 """The limit of open files follows the settings."""
 
+import re
 import resource
 
 import pytest
 
 from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL
 from tutti_server.app.server.descriptors import n_needed, reserve_descriptors
-from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.settings import Settings, own_settings
 
 NEEDED = n_needed(Settings())
 
@@ -29,13 +30,14 @@ def test_the_limit_is_raised_to_what_the_settings_need(
     expected: int | None,
     warns: bool,
 ) -> None:
-    """It is never lowered. A system that does not allow as much is a warning."""
+    """It is never lowered. A system that does not allow as much is a warning, which names settings that there are."""
     limits: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
     reserve_descriptors(Settings())
     assert limits == ([] if expected is None else [(expected, hard)])
     assert ("the system allows 128" in caplog.text) == warns
+    assert set(re.findall(r"max_\w+", caplog.text)) <= {each.name for each in own_settings()}
 
 
 def test_more_sessions_need_more() -> None:
