@@ -16,6 +16,8 @@ const MAX_SPAN_S = 28;
 const MAX_PIECES = 64;
 /** The most characters of all pieces. */
 const MAX_CHARS = 10_000;
+/** Codes of languages that write no spaces between words, as the server knows them. */
+const WITHOUT_SPACES: readonly string[] = ["zh", "ja", "th", "lo", "my", "yue"];
 
 /** The final text whose translations have not all come, and the translations that were delivered. */
 export class PendingTranslations {
@@ -63,11 +65,14 @@ export class PendingTranslations {
     const utterance = earlier === true ? event.utterance : (this.#numbers.get(event.utterance) ?? event.utterance);
     const key = keyOf(utterance, event.language);
     const isNew = (event.start_s + event.end_s) / 2 >= (this.#untilS.get(key) ?? 0) - ROUNDING_S;
+    // A connection does not know what an earlier one has sent of the utterance.
+    const lacksSpace = this.#untilS.has(key) && !WITHOUT_SPACES.includes(event.language) && !/^\s/u.test(event.text);
+    const text = lacksSpace ? ` ${event.text}` : event.text;
     if (isNew) {
       remember(this.#untilS, key, event.end_s);
     }
     this.forgetBefore(event.translated_until_s);
-    return isNew ? { ...rest, utterance } : undefined;
+    return isNew ? { ...rest, utterance, text } : undefined;
   }
 
   /** What another connection must translate that sends the text after these times, one for each channel. */

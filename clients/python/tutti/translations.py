@@ -23,6 +23,8 @@ MAX_PIECES = 64
 """The most pieces that are asked for (docs/protocol.md); the newest ones."""
 MAX_CHARS = 10_000
 """The most characters of all pieces."""
+WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
+"""Codes of languages that write no spaces between words, as the server knows them."""
 
 
 class PendingTranslations:
@@ -72,12 +74,15 @@ class PendingTranslations:
         number = event.utterance if event.earlier else self._numbers.get(event.utterance, event.utterance)
         key = number, event.language
         is_new = (event.start_s + event.end_s) / 2 >= self._until_s.get(key, 0.0) - ROUNDING_S
+        # A connection does not know what an earlier one has sent of the utterance.
+        lacks_space = key in self._until_s and event.language not in WITHOUT_SPACES and not event.text[:1].isspace()
+        text = f" {event.text}" if lacks_space else event.text
         if is_new:
             self._until_s[key] = event.end_s
             while len(self._until_s) > MAX_NUMBERS:
                 del self._until_s[next(iter(self._until_s))]
         self.forget_before(event.translated_until_s)
-        return replace(event, utterance=number, earlier=False) if is_new else None
+        return replace(event, utterance=number, text=text, earlier=False) if is_new else None
 
     def missing(self, from_s: tuple[float, ...]) -> tuple[Untranslated, ...]:
         """What another connection must translate that sends the text after these times, one for each channel."""

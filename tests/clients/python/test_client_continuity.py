@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clients.python.client_fakes import WIRE, make_interim, make_segment, make_utterance
+from tutti import translations
 from tutti.continuity import Continuity, align
 from tutti.messages import (
     Event,
@@ -25,6 +26,7 @@ from tutti.messages import (
     event_to_wire,
     parse_event,
 )
+from tutti_server.app import languages
 
 CASES: list[dict[str, Any]] = json.loads((WIRE / "resume.json").read_text())
 
@@ -43,6 +45,10 @@ def test_golden_cases(case: dict[str, Any]) -> None:
         for event in connection["events"]:
             delivered += continuity.receive(parse_event(event))
         assert [event_to_wire(event) for event in delivered] == connection.get("delivered", connection["events"])
+
+
+def test_translations_are_joined_as_the_server_joins_them() -> None:
+    assert translations.WITHOUT_SPACES == languages.WITHOUT_SPACES
 
 
 @pytest.mark.parametrize(
