@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tutti_server.engine.api import DecodeOptions
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.checkpoint.tokenizer import LANGUAGES_WITHOUT_SPACES
 
 MAX_PREVIOUS_CHARACTERS = 4_000
 """The number of characters at the end of the previous text that are tokenised.
@@ -66,7 +67,9 @@ def build_prompt(checkpoint: Checkpoint, options: DecodeOptions, language: str |
         tokens += [checkpoint.generation.languages[language], task]
     if not options.timestamps:
         tokens.append(tokenizer.no_timestamps)
-    hotwords = tuple(tuple(tokenizer.encode(" " + hotword.strip())) for hotword in options.hotwords)
+    # With a space, a hotword would only be reached after one that such a language does not write.
+    space = "" if options.task == "transcribe" and language in LANGUAGES_WITHOUT_SPACES else " "
+    hotwords = tuple(tuple(tokenizer.encode(space + hotword.strip())) for hotword in options.hotwords)
     return Prompt(
         tokens=(*tokens, *options.prefix),
         sot_index=sot_index,

@@ -79,7 +79,7 @@ class Search:
         """The likeliest next tokens, one more than there are beams, with their log-probabilities."""
         ids = torch.tensor([[*self.control, *tokens]])
         begin = len(self.control)
-        words = [self.reference.encode_text(" " + word.strip()) for word in self.hotwords]
+        words = self.reference.encode_hotwords(self.hotwords, self.control)
         suppressing, times = self.reference.processors(begin, self.timestamps)
         logits = self.reference.model(encoder_outputs=self.states, decoder_input_ids=ids).logits[:, -1]
         for processor in (HotwordBonus(words, begin), *suppressing, *times):

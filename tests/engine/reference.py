@@ -84,6 +84,13 @@ class Reference:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
+    def encode_hotwords(self, words: Sequence[str], control: Sequence[int]) -> list[list[int]]:
+        """Hotwords after the space that languages write between words, and translations into English."""
+        without_spaces = {self.languages.get(code) for code in ("zh", "ja", "th", "lo", "my", "yue")}
+        is_transcript = bool(self.languages) and self.model.generation_config.task_to_id["transcribe"] in control
+        space = "" if is_transcript and not without_spaces.isdisjoint(control) else " "
+        return [self.encode_text(space + word.strip()) for word in words]
+
     def decode_text(self, tokens: Sequence[int]) -> str:
         """A timestamp ends a character that is not whole yet."""
         first = self.model.generation_config.no_timestamps_token_id + 1
@@ -151,7 +158,7 @@ class Reference:
         `generate` itself may start again where the last segment ended, so it is not used for this.
         """
         config, begin = self.model.generation_config, len(control)
-        bonus = HotwordBonus([self.encode_text(" " + word.strip()) for word in hotwords], begin)
+        bonus = HotwordBonus(self.encode_hotwords(hotwords, control), begin)
         suppressing, times = self.processors(begin, timestamps)
         tokens = new = torch.tensor([[*control, *prefix]])
         cache = None

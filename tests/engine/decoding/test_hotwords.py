@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.engine.engines import read_clip
 from tests.engine.reference import HotwordBonus
 from tests.engine.test_parity import decode
-from tutti_server.engine.api import DecodeOptions
+from tutti_server.engine.api import DecodeOptions, Task
 from tutti_server.engine.decoding.hotwords import Hotwords
 from tutti_server.engine.decoding.prompt import build_prompt
 from tutti_server.engine.runner import Runner
@@ -67,3 +67,15 @@ def test_hotwords_are_no_part_of_the_prompt(short_runner: Runner) -> None:
     expecting = build_prompt(short_runner.checkpoint, options, "en")
     assert expecting.hotwords
     assert expecting.tokens == build_prompt(short_runner.checkpoint, replace(options, hotwords=()), "en").tokens
+
+
+@pytest.mark.parametrize(
+    ("language", "task", "written"),
+    [("en", "transcribe", " 東京"), ("ja", "transcribe", "東京"), ("ja", "translate", " 東京")],
+)
+def test_hotwords_stand_after_a_space_where_the_text_has_spaces(
+    short_runner: Runner, language: str, task: Task, written: str
+) -> None:
+    options = DecodeOptions(language=language, task=task, hotwords=(" 東京 ",))
+    checkpoint = short_runner.checkpoint
+    assert build_prompt(checkpoint, options, language).hotwords == (tuple(checkpoint.tokenizer.encode(written)),)
