@@ -92,14 +92,15 @@ function timedWords(text: string, event: SegmentEvent, startS: number): readonly
   if (text === event.text || event.words.length === 0) {
     return event.words;
   }
-  const words = text.match(/\S+/g) ?? [];
-  const last = words.length === 0 ? [] : event.words.slice(-words.length);
-  if (event.text.endsWith(text) && last.map(({ word }) => word.trim()).join("") === words.join("")) {
-    return last;
+  const characters = withoutSpaces(text);
+  const first = event.words.findIndex((_, at) => charactersOf(event.words.slice(at)) === characters);
+  if (first >= 0 && event.text.endsWith(text)) {
+    return event.words.slice(first);
   }
   // Each word gets a share of the time by its length.
+  const words = text.match(/\S+/g) ?? [];
   const timed: Word[] = [];
-  let nChars = words.join("").length;
+  let nChars = characters.length;
   let fromS = startS;
   for (const word of words) {
     const untilS = fromS + ((event.end_s - fromS) * word.length) / nChars;

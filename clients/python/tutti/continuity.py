@@ -533,9 +533,10 @@ def _words_of(text: str, event: Segment, start_s: float) -> tuple[Word, ...]:
     """The times of the words of `text`, which may be the end of the segment's text, or another version of it."""
     if text == event.text or not event.words:
         return event.words
-    n_words = len(text.split())
-    last = event.words[-n_words:] if n_words else ()
-    if event.text.endswith(text) and "".join(word.word.strip() for word in last) == "".join(text.split()):
+    characters = "".join(text.split())
+    ends = (event.words[at:] for at in range(len(event.words)))
+    last = next((each for each in ends if "".join(word.word.strip() for word in each) == characters), None)
+    if last is not None and event.text.endswith(text):
         return last
     return tuple(_estimated(text, start_s, event))
 
