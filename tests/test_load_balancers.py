@@ -137,10 +137,10 @@ def pcm(numbers: range) -> bytes:
 
 @contextmanager
 def filled(server: Running) -> Iterator[None]:
-    """All places for sessions are taken."""
-    with ExitStack() as places:
+    """The limit of sessions is reached."""
+    with ExitStack() as sessions:
         for _ in range(server.service.settings.max_sessions):
-            places.enter_context(server.service.shared.counter.one_more("sessions"))
+            sessions.enter_context(server.service.shared.counter.one_more("sessions"))
         yield
 
 

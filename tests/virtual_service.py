@@ -332,7 +332,7 @@ class VirtualService:
     def _try(self) -> None:
         caller = Caller(self, f"s{len(self.logs)}")
         try:
-            caller.place.enter_context(self.admission.session(caller))
+            caller.admission.enter_context(self.admission.session(caller))
         except LimitExceeded:
             self.n_refused += 1
             self.clock.after(self.random.uniform(4.0, 6.0), self._try)
@@ -345,7 +345,7 @@ class Caller:
     """A caller with a session: speaks and is silent in turn, for as long as the test lasts."""
 
     def __init__(self, service: VirtualService, name: str) -> None:
-        self.place = ExitStack()
+        self.admission = ExitStack()
         self.log = SessionLog(service.clock.now_s)
         self._service = service
         self._clock = service.clock
@@ -425,7 +425,7 @@ class Caller:
         except EngineOverloaded:
             self.log.ended_by = "overloaded"
         if self.log.ended_by:
-            self.place.close()
+            self.admission.close()
             return
         if ended_s - self.log.opened_s > self._service.call_s:
             self._clock.after(1.0, self._hang_up)
@@ -433,5 +433,5 @@ class Caller:
             self._clock.after(self._service.random.uniform(*self._service.pause_s), self._speak)
 
     def _hang_up(self) -> None:
-        self.place.close()
+        self.admission.close()
         self._service.call_in(1, 1.0)

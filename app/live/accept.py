@@ -11,7 +11,7 @@ from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.live.reader import Publication
 from tutti_server.app.service.auth import Client
 from tutti_server.app.service.client_connections import admit, let_wait
-from tutti_server.app.service.key_limits import TakePlace
+from tutti_server.app.service.key_limits import AdmitSession
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
 from tutti_server.app.session.session import Session, used_audio_s
@@ -53,9 +53,9 @@ async def serve_session(
         publication=publication,
         first_messages=first_messages,
     )
-    take_later: TakePlace | None = None
-    async with AsyncExitStack() as places:
-        take_key_place = await places.enter_async_context(
+    admit_later: AdmitSession | None = None
+    async with AsyncExitStack() as admissions:
+        admit_for_key = await admissions.enter_async_context(
             service.access.limits.session(
                 client.key,
                 lambda: used_audio_s(session, is_lost=connection.is_lost),
@@ -63,21 +63,21 @@ async def serve_session(
             )
         )
 
-        def take_place(is_resumed: bool) -> None:
+        def admit_session(is_resumed: bool) -> None:
             # With the reservation for a lost session its client may have that session's share of the key, too.
-            take_key_place(is_resumed and service.admission.expects_returns)
-            places.enter_context(service.admission.session(connection, is_resumed=is_resumed))
+            admit_for_key(is_resumed and service.admission.expects_returns)
+            admissions.enter_context(service.admission.session(connection, is_resumed=is_resumed))
             admit(websocket.scope)
 
         if service.access.is_open or service.admission.expects_returns:
-            places.enter_context(service.admission.guest(connection))
+            admissions.enter_context(service.admission.guest(connection))
             let_wait(websocket.scope)
-            take_later = take_place
+            admit_later = admit_session
         else:
-            take_place(False)
+            admit_session(False)
         if websocket.application_state is WebSocketState.CONNECTING:
             sent = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
             await websocket.accept(subprotocol, sent)
         request = request_id(websocket.scope)
         with service.tracing.session(websocket.scope, request, session.id, service.transcriber.info.name) as trace:
-            await connection.serve(request, trace, take_later)
+            await connection.serve(request, trace, admit_later)

@@ -19,7 +19,7 @@ from tutti_server.app.live.time_limits import TimedSocket
 from tutti_server.app.live.writer import Writer
 from tutti_server.app.media.format_check import UNLIKELY_FORMAT
 from tutti_server.app.publish.outbox import Outgoing
-from tutti_server.app.service.key_limits import TakePlace
+from tutti_server.app.service.key_limits import AdmitSession
 from tutti_server.app.service.models import LIVE_WAIT_S, Lease
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.tracing import Trace
@@ -81,19 +81,19 @@ class Connection:
         self._lease: Lease | None = None
         """The engine of the session, where there are several."""
 
-    async def serve(self, request: str, trace: Trace | None, take_place: TakePlace | None = None) -> None:
+    async def serve(self, request: str, trace: Trace | None, admit_session: AdmitSession | None = None) -> None:
         """Read and write until either side ends the session. No task and no engine window outlives this call.
 
         Args:
             request: the id of the client's request, which some clients know and name to people.
             trace: follows the session; `None` for a session that is not traced.
-            take_place: called at the first valid message of the client; `None` for a session that has its place.
+            admit_session: called at the first valid message of the client; `None` for a session that is admitted.
         """
         started = self._clock()
         self._log.info("opened for %s", request)
         code, reason = "client", "left"
         try:
-            await self._run(trace, take_place)
+            await self._run(trace, admit_session)
             if close := self._writer.close:
                 code, reason = str(close.code), close.reason
         except* Exception as errors:
@@ -132,11 +132,11 @@ class Connection:
         if self._driver:
             self._driver.perform(self._session.drain(at_once=True))
 
-    async def _run(self, trace: Trace | None, take_place: TakePlace | None) -> None:
+    async def _run(self, trace: Trace | None, admit_session: AdmitSession | None) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 try:
-                    await self._serve_with(tasks, trace, take_place)
+                    await self._serve_with(tasks, trace, admit_session)
                 finally:
                     # A drain that comes now must begin no window. And the driver calls this connection: without this
                     # cycle the session's audio is freed at once, and not with the next full collection of garbage,
@@ -146,7 +146,9 @@ class Connection:
             if self._lease:
                 self._lease.release()
 
-    async def _serve_with(self, tasks: asyncio.TaskGroup, trace: Trace | None, take_place: TakePlace | None) -> None:
+    async def _serve_with(
+        self, tasks: asyncio.TaskGroup, trace: Trace | None, admit_session: AdmitSession | None
+    ) -> None:
         self._driver = SessionDriver(
             self._session,
             self._service.transcriber,
@@ -168,7 +170,7 @@ class Connection:
             self._push,
             idle_timeout_s=self._service.settings.idle_timeout_s,
             on_disconnect=self._publication.on_disconnect if self._publication else None,
-            take_place=take_place,
+            admit_session=admit_session,
         )
         reader.choose_model_by(self._take_model)
         if self._publication:

@@ -11,7 +11,7 @@ from tutti_server.app.errors import CLOSE_TOO_BIG, IdleTimeout, LimitExceeded, S
 from tutti_server.app.live.audio_receiver import AudioReceiver
 from tutti_server.app.live.dialect import ClientMessage, Dialect, Preparation
 from tutti_server.app.live.time_limits import TimedSocket
-from tutti_server.app.service.key_limits import TakePlace
+from tutti_server.app.service.key_limits import AdmitSession
 from tutti_server.app.session.core.effects import Send
 from tutti_server.app.session.engine_driver import SessionDriver
 from tutti_server.app.session.messages import commands, events
@@ -53,7 +53,7 @@ class Reader:
         *,
         idle_timeout_s: float,
         on_disconnect: OnDisconnect | None = None,
-        take_place: TakePlace | None = None,
+        admit_session: AdmitSession | None = None,
     ) -> None:
         """Prepare to read; `run` reads.
 
@@ -62,7 +62,7 @@ class Reader:
             on_reply: sends an answer that the dialect gives by itself.
             idle_timeout_s: the operator's limit, used where the dialect has none.
             on_disconnect: see `Publication`. `None`: the session ends when its client leaves.
-            take_place: called once, before the first valid message that is a start or follows one. The client has
+            admit_session: called once, before the first valid message that is a start or follows one. The client has
                 `idle_timeout_s` in all up to there.
         """
         self._socket = socket
@@ -73,7 +73,7 @@ class Reader:
         self._on_reply = on_reply
         self._idle_timeout_s = idle_timeout_s
         self._on_disconnect = on_disconnect
-        self._take_place = take_place
+        self._admit_session = admit_session
         self._take_model: TakeModel | None = None
         self._begun_s = asyncio.get_running_loop().time()
         self.is_client_gone = False
@@ -129,7 +129,7 @@ class Reader:
             content = await self._socket.receive(None, None)
         else:
             idle_timeout_s = self._dialect.idle_timeout_s or self._idle_timeout_s
-            if self._take_place is not None:
+            if self._admit_session is not None:
                 content = await self._receive_within(idle_timeout_s)
             else:
                 content = await self._socket.receive(idle_timeout_s, self._flush if self._has_started else None)
@@ -148,15 +148,15 @@ class Reader:
         raise IdleTimeout(f"no valid message for {limit_s:g} s")
 
     def _admit(self, items: Sequence[ClientMessage]) -> None:
-        """Take the place of a client that has none, if these items hold a command for a session that has begun."""
+        """Admit the session, unless it is admitted, if these items hold a command for a session that has begun."""
         own = events.Notice | events.Reply | events.LateReply | Preparation
         of_client = [item for item in items if not isinstance(item, own)]
-        if self._take_place is None or not of_client:
+        if self._admit_session is None or not of_client:
             return
         start = next((item for item in of_client if isinstance(item, commands.Start)), None)
         if self._has_started or start:
-            take_place, self._take_place = self._take_place, None
-            take_place(start is not None and start.resume is not None)
+            admit_session, self._admit_session = self._admit_session, None
+            admit_session(start is not None and start.resume is not None)
 
     @property
     def _has_started(self) -> bool:

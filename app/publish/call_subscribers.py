@@ -104,8 +104,8 @@ class Calls:
         A subscriber that arrives after events have been published receives the notice `joined_late`.
 
         Args:
-            holder: who has the place, where several share the places of subscribers: one of them has no more places
-                than are left for the others. Empty where they are not told apart.
+            holder: whose subscriber it is, where several share the limit: one of them has no more subscribers than
+                remain for the others. Empty where they are not told apart.
 
         Raises:
             LimitExceeded: there are too many subscribers, the server is stopping, or calls at other gateways cannot be

@@ -62,7 +62,7 @@ class Admission:
         self.has_begun = asyncio.Event()
         """Set when a session or an upload begins. Whoever waits for it clears it."""
         self._connections: dict[Drainable, bool] = {}
-        """The live connections of this gateway, and whether each one has a place: is a session, not a guest."""
+        """The live connections of this gateway, and whether each one is admitted as a session: guests are not."""
         self._settings = settings
         self._metrics = metrics
         self._counter = counter
@@ -78,7 +78,7 @@ class Admission:
     @property
     def sessions(self) -> frozenset[Drainable]:
         """The live sessions of this gateway."""
-        return frozenset(each for each, has_place in self._connections.items() if has_place)
+        return frozenset(each for each, is_admitted in self._connections.items() if is_admitted)
 
     def check_room(self) -> None:
         """Refuse an admitted session whose engine, which it has just taken, leaves no room for it.
@@ -128,7 +128,7 @@ class Admission:
 
     @contextmanager
     def guest(self, connection: Drainable) -> Iterator[None]:
-        """Let a connection wait for its first message. It takes no place before, but it is drained like a session.
+        """Let a connection wait for its first message. It is not admitted before, but it is drained like a session.
 
         Raises:
             LimitExceeded: a session would not be admitted at present; see `session`. Where there are reservations,
@@ -190,8 +190,8 @@ class Admission:
         """Count one file transcription for as long as the context is open; raises like `session`.
 
         Args:
-            uploader: whose it is, where several share the places. One of them has no more places than are free for the
-                others, so that none can hold them all.
+            uploader: whose it is, where several share the limit. One of them has no more uploads than remain for the
+                others, so that none can use up the limit.
         """
         self._check_draining()
         with self._counter.one_more("uploads") as n_others:

@@ -90,7 +90,7 @@ class Access:
         return not self._keys and self._directory is None
 
     def holder(self, client: Client) -> str:
-        """Who holds the places of a client, which it shares with other keys; empty where there is one key at most."""
+        """The account that the client's uploads and subscribers count for; empty where there is one key at most."""
         return "" if self._directory is None and len(self._keys) <= 1 else client.account
 
     def client(self, key: str | None, scope: Scope = "live") -> Client | None:

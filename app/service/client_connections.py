@@ -1,6 +1,6 @@
 """Connections of clients: admitted, or unauthenticated, as no request or no valid key has come from them.
 
-Those that are unauthenticated have no place of a session or an upload. Their number is bounded, in all and for each
+Those that are unauthenticated are not admitted as sessions or uploads. Their number is bounded, in all and for each
 address, and so is their time.
 """
 

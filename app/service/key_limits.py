@@ -18,15 +18,15 @@ KEEP_S = 40 * 86_400.0
 """A count is kept for this time after its last change, in seconds: longer than a month."""
 
 
-TakePlace = Callable[[bool], None]
-"""Takes the place of a session. The argument tells whether its client goes on with one that it lost.
+AdmitSession = Callable[[bool], None]
+"""Admits a session. The argument tells whether its client goes on with one that it lost.
 
-Raises `LimitExceeded` where there is none.
+Raises `LimitExceeded` where it is refused.
 """
 
 
-def _take_nothing(is_resumed: bool) -> None:
-    """Take no place, as the key has no limit."""
+def _admit_any(is_resumed: bool) -> None:
+    """Admit any session, as the key has no limit."""
 
 
 class _Meter:
@@ -82,7 +82,7 @@ class KeyLimits:
     @asynccontextmanager
     async def session(
         self, key: ApiKey | None, audio_s: Callable[[], float], *, may_return: bool = False
-    ) -> AsyncIterator[TakePlace]:
+    ) -> AsyncIterator[AdmitSession]:
         """Count one live session for as long as the context is open.
 
         Args:
@@ -90,7 +90,7 @@ class KeyLimits:
 
         Yields:
             To be called when it is known whether the client goes on with a lost session. It raises `KeyLimitExceeded`
-            if it does not, and the key has no place left.
+            if it does not, and the key has as many sessions as it may have.
 
         Raises:
             KeyLimitExceeded: the key has used what it may. Of its sessions only if the client cannot be one that
@@ -98,10 +98,10 @@ class KeyLimits:
         """
         with self._counting(key, "live", audio_s):
             if key is None or not key.has_limits:
-                yield _take_nothing
+                yield _admit_any
                 return
-            async with self._metered(key, audio_s), self._place(key, may_return) as take:
-                yield take
+            async with self._metered(key, audio_s), self._leased(key, may_return) as admit:
+                yield admit
 
     @asynccontextmanager
     async def upload(self, key: ApiKey | None, kind: Kind = "file") -> AsyncIterator[Callable[[float], None]]:
@@ -138,10 +138,10 @@ class KeyLimits:
         return self.meters.counting(key, kind, audio_s) if self.meters else nullcontext()
 
     @asynccontextmanager
-    async def _place(self, key: ApiKey, may_return: bool) -> AsyncIterator[TakePlace]:
-        """Take the place of one session among those that the key may have."""
+    async def _leased(self, key: ApiKey, may_return: bool) -> AsyncIterator[AdmitSession]:
+        """Take a lease of one session of those that the key may have."""
         if key.sessions is None:
-            yield _take_nothing
+            yield _admit_any
             return
         lease = Lease(f"sessions:{key.account}", token_hex(8))
         try:
@@ -151,7 +151,7 @@ class KeyLimits:
             self._leases.hold(lease)
             is_free = True
 
-        def take(is_resumed: bool) -> None:
+        def admit(is_resumed: bool) -> None:
             if is_resumed:
                 # The lease of the lost session ends by itself; until then the key has one more.
                 self._leases.hold(lease)
@@ -161,9 +161,9 @@ class KeyLimits:
                 raise KeyLimitExceeded("session_limit", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
 
         if not may_return:
-            take(False)
+            admit(False)
         try:
-            yield take
+            yield admit
         finally:
             self._leases.drop(lease)
 

@@ -1,4 +1,4 @@
-"""The places of readers of rooms: how many there may be in all, from one address and in one room."""
+"""Admission of readers of rooms: how many there may be in all, from one address and in one room."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,9 @@ from tutti_server.app.service.shared_state import AdmissionCounter
 from tutti_server.app.shares import Share
 
 PER_ADDRESS, PER_ROOM = 1, 4
-"""An address may have as many readers as there are places left, and a room four times as many: a half, and four fifths,
-of all places if it is alone. So no address and no room can take the last places of the others, and readers who have a
-place keep it.
+"""An address may have as many readers as remain for all others, and a room four times as many: a half, and four fifths,
+of the limit if it is alone. So no address and no room can use up what remains for others, and readers who are admitted
+stay so.
 """
 
 
@@ -25,13 +25,13 @@ class RoomReaders:
 
     @contextmanager
     def one_more(self, address: str, room: str) -> Iterator[None]:
-        """Give a reader a place for as long as the context is open.
+        """Admit a reader for as long as the context is open.
 
         Args:
             address: as unauthenticated connections are counted by; empty for one that counts in all only.
 
         Raises:
-            RequestError: there is none left for it.
+            RequestError: the reader is refused.
         """
         with self._counter.one_more("readers") as n_others:
             n_left = self._limit - n_others

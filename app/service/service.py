@@ -134,7 +134,7 @@ class Service:
 
     @cached_property
     def room_readers(self) -> RoomReaders:
-        """The places of their readers."""
+        """Admits the readers of rooms."""
         return RoomReaders(self.shared.counter, self.settings.max_room_readers, self.shared.n_gateways)
 
     @property

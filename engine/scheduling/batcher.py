@@ -236,15 +236,15 @@ class Batcher:
 
     def _pop_batch(self, now_s: float, load: Load) -> list[int]:
         """Remove the windows to encode now from the queue and return their ids; none where waiting is better."""
-        n_places = 0 if self._has_decode_debt(now_s, load) else min(self._limits.max_batch, load.n_free_slots)
-        if not self._by_id or n_places == 0:
+        max_windows = 0 if self._has_decode_debt(now_s, load) else min(self._limits.max_batch, load.n_free_slots)
+        if not self._by_id or max_windows == 0:
             return []
         n_eligible = sum(self.n_waiting(priority) for priority in self._eligible(now_s, load))
-        is_full = n_eligible >= n_places or self._fills_device(now_s, load)
+        is_full = n_eligible >= max_windows or self._fills_device(now_s, load)
         if (not is_full and self._held_back_s(now_s, load) > 0) or self._waits_for_files(now_s, load):
             return []
         batch, encode_s, n_free = list[int](), load.begun_encode_s, load.n_free_slots
-        while len(batch) < n_places and (queue := self._first_queue(now_s, load)):
+        while len(batch) < max_windows and (queue := self._first_queue(now_s, load)):
             first = queue.first()
             n_left = n_free - first.n_slots
             if n_left < 0 or (n_left < self._n_kept_free(first, now_s) and n_free < self._limits.n_slots):

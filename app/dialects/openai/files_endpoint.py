@@ -86,7 +86,7 @@ class FileEndpoint:
                         end = await upload.until_disconnected(work)
                     finally:
                         await form.close()
-            # A client that has its answer may send its next file at once, and finds the place of this one free.
+            # A client that has its answer may send its next file at once, and this one does not count any more.
             await end()
         except ClientDisconnect:
             # The work was cancelled, and no answer can be delivered.

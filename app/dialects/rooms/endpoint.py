@@ -87,9 +87,9 @@ def _response_without_events(request: Request, followed: Followed, seen: str) ->
 def _reader_counted(service: Service, address: str, room: str) -> Iterator[None]:
     """Count one reader for as long as the context is open; raises like `RoomReaders.one_more`."""
     metrics = service.metrics.rooms
-    with ExitStack() as place:
+    with ExitStack() as admission:
         try:
-            place.enter_context(service.room_readers.one_more(address, room))
+            admission.enter_context(service.room_readers.one_more(address, room))
         except RequestError:
             metrics.refused_total.labels("readers").inc()
             raise

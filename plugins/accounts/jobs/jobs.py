@@ -69,7 +69,7 @@ class Jobs:
         self.seals = seals
         # Threads of their own: a store that hangs takes none from decoders or from the look-up of names.
         self._spool_threads = DaemonThreads(N_SPOOL_THREADS, "recordings")
-        self._spool_places = asyncio.Semaphore(N_SPOOL_THREADS)
+        self._free_spool_threads = asyncio.Semaphore(N_SPOOL_THREADS)
         self.spool_is_away = False
         """Whether the spool could not do what it was asked for last."""
         self.spool_is_full = False
@@ -221,7 +221,7 @@ class Jobs:
         """
         try:
             async with asyncio.timeout(SPOOL_WAIT_S):
-                await self._spool_places.acquire()
+                await self._free_spool_threads.acquire()
         except TimeoutError:
             self.spool_is_away = True
             raise SpoolAway(f"{N_SPOOL_THREADS} recordings have been under way for {SPOOL_WAIT_S:g} s") from None
@@ -251,7 +251,7 @@ class Jobs:
         return result
 
     def _note_done(self, done: "asyncio.Future[Any]") -> None:
-        self._spool_places.release()
+        self._free_spool_threads.release()
         if not done.cancelled():
             # An error that has no reader any more is no warning.
             done.exception()

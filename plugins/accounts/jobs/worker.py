@@ -114,7 +114,7 @@ class JobWorker:
     async def _fetch_one(self) -> None:
         """Fetch the next recording into the spool, when there is one.
 
-        It takes no place of decoding, and an owner fetches at most as many at a time as are decoded: a slow server
+        It does not count as decoding, and an owner fetches at most as many at a time as are decoded: a slow server
         does not keep other owners waiting.
         """
         async with self._claiming:

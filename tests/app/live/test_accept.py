@@ -1,4 +1,4 @@
-"""When a client takes its place: with its key, or where none is needed with its first valid message."""
+"""When a client is admitted: with its key, or where none is needed with its first valid message."""
 
 import json
 from contextlib import AsyncExitStack
@@ -24,10 +24,10 @@ FIRST_MESSAGES = {
     "/": (None, '{"uid": "u"}'),
     "/v1/twilio": ('{"event": "connected"}', json.dumps({"event": "start", "start": CALL})),
 }
-"""For each address, a message that takes no place, and one that does. WhisperLive's clients send nothing else first."""
+"""For each address, a message that admits no one, and one that does. WhisperLive's clients send nothing else first."""
 
 
-def places(server: Running) -> tuple[int, int]:
+def counts(server: Running) -> tuple[int, int]:
     """How many sessions and unauthenticated connections there are."""
     return len(server.service.admission.sessions), len(server.service.unauthenticated)
 
@@ -38,21 +38,21 @@ async def read(socket: ClientConnection) -> None:
 
 
 @pytest.mark.parametrize("path", FIRST_MESSAGES)
-async def test_without_keys_only_a_valid_message_takes_a_place(serve: Serve, path: str) -> None:
+async def test_without_keys_only_a_valid_message_admits_a_session(serve: Serve, path: str) -> None:
     """So that any number of silent clients keep no one out."""
     server = await serve(max_sessions=1)
     invalid, valid = FIRST_MESSAGES[path]
     async with AsyncExitStack() as stack:
         sockets = [await stack.enter_async_context(connect(f"ws://{server.address}{path}")) for _ in range(3)]
-        assert places(server) == (0, 3)
+        assert counts(server) == (0, 3)
         if invalid is not None:
             await sockets[0].send(invalid)
             await read(sockets[0])
-            assert places(server) == (0, 3)
+            assert counts(server) == (0, 3)
         await sockets[0].send(valid)
         await read(sockets[0])
-        assert places(server) == (1, 2)
-        # The last place has gone in the meantime.
+        assert counts(server) == (1, 2)
+        # The limit has been reached in the meantime.
         await sockets[1].send(valid.replace("CA1", "CA2"))
         with pytest.raises(ConnectionClosed):
             while True:
@@ -61,11 +61,11 @@ async def test_without_keys_only_a_valid_message_takes_a_place(serve: Serve, pat
     assert server.metric("tutti_refused_total", reason="overloaded") == 1
 
 
-async def test_with_keys_a_client_takes_its_place_at_once(serve: Serve) -> None:
+async def test_with_keys_a_client_is_admitted_at_once(serve: Serve) -> None:
     """It is known, and learns before the upgrade whether there is room."""
     server = await serve(api_keys="k")
     async with connect(server.stream, additional_headers={"authorization": "Bearer k"}):
-        assert places(server) == (1, 0)
+        assert counts(server) == (1, 0)
 
 
 async def test_messages_that_are_not_valid_give_no_more_time(serve: Serve) -> None:
@@ -79,7 +79,7 @@ async def test_messages_that_are_not_valid_give_no_more_time(serve: Serve) -> No
         assert last["message"] == "no valid message for 0.3 s"
 
 
-async def test_a_server_that_goes_down_says_so_to_clients_without_a_place(server: Running) -> None:
+async def test_a_server_that_goes_down_says_so_to_clients_that_are_not_admitted(server: Running) -> None:
     async with connect(server.stream) as socket:
         server.server.stop()
         assert json.loads(await socket.recv())["code"] == "draining"

@@ -205,7 +205,7 @@ async def test_an_idle_client_that_resumes_keeps_its_open_utterance(serve: Serve
 
 
 async def test_a_client_that_does_not_read_is_disconnected(serve: Serve) -> None:
-    """Its events do not accumulate, and another session may take its place at once."""
+    """Its events do not accumulate, and another session may be admitted at once."""
     server = await serve(send_timeout_s=0.2)
     async with session(server.stream, max_queue=1, ping_interval=None) as socket:
         # What a small buffer has no room for waits at the server.

@@ -16,7 +16,7 @@ MORE_THAN_A_SOCKET_KEEPS = 16 << 20
 
 
 async def test_accepting_sends_nothing_and_waits_for_no_reader() -> None:
-    """The place of a session is taken before it: only its messages have a time limit."""
+    """The session is admitted before it: only its messages have a time limit."""
     ours, theirs = socket.socketpair()
     with theirs:
         reader, writer = await asyncio.open_connection(sock=ours)

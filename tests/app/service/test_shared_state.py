@@ -32,18 +32,18 @@ def gateways(n: int, **values: Any) -> list[Service]:
     ]
 
 
-def test_an_uploader_has_no_more_places_than_are_free() -> None:
-    """Alone half of them. Each further one has a part of the rest, and a place that is given back can be had again."""
+def test_an_uploader_has_no_more_uploads_than_are_free() -> None:
+    """Alone half of them. Each further one has a part of the rest, and an upload that has ended no longer counts."""
     (one,) = gateways(1, max_uploads=8)
-    n_places = {}
+    n_uploads = {}
     with ExitStack() as uploads:
         for uploader in ("a", "b", "c", "d"):
-            n_places[uploader] = 0
+            n_uploads[uploader] = 0
             with suppress(LimitExceeded):
                 while True:
                     uploads.enter_context(one.admission.upload(uploader))
-                    n_places[uploader] += 1
-        assert n_places == {"a": 4, "b": 2, "c": 1, "d": 1}
+                    n_uploads[uploader] += 1
+        assert n_uploads == {"a": 4, "b": 2, "c": 1, "d": 1}
         with pytest.raises(LimitExceeded, match="8 of 8 file transcriptions"):
             one.admission.upload("e").__enter__()
     assert one.metrics.registry.get_sample_value("tutti_refused_total", {"reason": "key_limit"}) == 3
@@ -52,7 +52,7 @@ def test_an_uploader_has_no_more_places_than_are_free() -> None:
 
 
 def test_an_uploader_does_not_fill_several_gateways() -> None:
-    """Each gateway knows its own uploads of a key, and how many places all together have left."""
+    """Each gateway knows its own uploads of a key, and how many more all together may have."""
     one, other = gateways(2, max_uploads=8)
     with ExitStack() as uploads:
         for gateway in (one, other) * 4:

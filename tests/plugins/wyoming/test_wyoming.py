@@ -213,7 +213,7 @@ async def test_a_client_that_asks_and_does_not_read_is_cut(serve: Serve) -> None
     assert server.metric("tutti_strangers_refused_total", reason="slow") == 1
 
 
-async def test_a_client_that_does_not_read_takes_no_place(serve: Serve) -> None:
+async def test_a_client_that_does_not_read_does_not_count_as_a_session(serve: Serve) -> None:
     """It begins a session while answers wait for it."""
     watched = Watched()
     server = await serve(

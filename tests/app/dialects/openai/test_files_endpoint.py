@@ -450,7 +450,7 @@ async def test_slow_uploads_of_one_key_leave_places_for_others(
 
 
 async def test_a_client_that_goes_away_ends_the_work(serve: Serve) -> None:
-    """Its windows are withdrawn, and its place is free again: before the answer, and in the middle of a stream."""
+    """Its windows are withdrawn, and it no longer counts: before the answer, and in the middle of a stream."""
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
     upload = asyncio.create_task(post(server.http, wav(TALK)))
@@ -470,7 +470,7 @@ async def test_a_client_that_goes_away_ends_the_work(serve: Serve) -> None:
 
 
 async def test_a_client_that_does_not_read_is_cut_off(decoders: Decoders) -> None:
-    """It holds neither windows nor a place."""
+    """It has no windows, and it does not count."""
     transcriber = HoldingTranscriber()
     config = SessionConfig(make_detector=LevelDetector)
     app = build_app(Settings(send_timeout_s=0.05), transcriber, config, decoders=decoders)
@@ -543,7 +543,7 @@ async def test_multipart_in_every_shape(server: Running) -> None:
 
 
 async def test_an_upload_that_stops_is_given_up(serve: Serve) -> None:
-    """Whether the client stays silent or goes away, its place is free again."""
+    """Whether the client stays silent or goes away, its upload no longer counts."""
     server = await serve(idle_timeout_s=0.2)
     body, content_type = multipart(wav(TALK), {})
     for goes_away in (False, True):

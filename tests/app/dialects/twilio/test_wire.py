@@ -143,8 +143,8 @@ def test_a_call_that_begins_wrong_is_refused(dialect: Twilio, fields: dict[str, 
         {"event": "dtmf", "dtmf": {}},
     ],
 )
-def test_before_the_call_nothing_is_forgiven(dialect: Twilio, message: object) -> None:
-    """Whoever has shown no key keeps no place."""
+def test_before_the_call_every_error_is_fatal(dialect: Twilio, message: object) -> None:
+    """Whoever has shown no key is disconnected."""
     with pytest.raises(SessionError) as error:
         read(dialect, message)
     assert error.value.is_fatal
