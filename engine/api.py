@@ -154,7 +154,7 @@ class DecodeOptions:
     It costs almost nothing, and is coarser than `word_times`.
     """
     latest_end_s: float | None = None
-    """Where a timestamp ends the text before this time, `DoneEvent.heard_until_s` says how far it reaches.
+    """Where a timestamp ends the text before this time, `DoneEvent.text_end_s` says how far it reaches.
 
     In seconds of the window; `None` to believe the timestamps.
     """
@@ -342,7 +342,7 @@ class DoneEvent:
     """
     end_logprob: float | None = None
     """The log-probability of the end token, against more text or another segment; `None` where no end was sampled."""
-    heard_until_s: float | None = None
+    text_end_s: float | None = None
     """Where the last word of the text ends by the model's attention, if `DecodeOptions.latest_end_s` asked for it."""
     timing: WindowTiming | None = field(default=None, compare=False)
     """The time of each stage. Events are equal without it: a window that is decoded again takes another time."""

@@ -106,7 +106,7 @@ class Bench:
         is_repetitive: bool = False,
         is_truncated: bool = False,
         no_speech_prob: float = 0.0,
-        heard_until_s: float | None = None,
+        text_end_s: float | None = None,
     ) -> None:
         """Let the engine answer the oldest window with these segments."""
         job, window = self.waiting.popleft()
@@ -119,7 +119,7 @@ class Bench:
             compression_ratio=compression_ratio,
             is_repetitive=is_repetitive,
             is_truncated=is_truncated,
-            heard_until_s=heard_until_s,
+            text_end_s=text_end_s,
         )
         self.tell(job, answer)
 

@@ -41,13 +41,13 @@ async def usable_tls(settings: Settings) -> Certificate | None:
 
     For gateways: the service has started with these files. One that starts again would else end it.
     """
-    said = ""
+    logged = ""
     while True:
         try:
             return load_tls(settings)
         except SettingsError as error:
-            if str(error) != said:
-                said = str(error)
+            if str(error) != logged:
+                logged = str(error)
                 logger.error("no client is served before the certificate and its key can be used: %s", error)
         await asyncio.sleep(POLL_S)
 

@@ -159,7 +159,7 @@ class Channel:
         for frame, change in endpointer.push(self._next_frames()):
             begin = endpointer.position - FRAME_SAMPLES
             if begin >= self._done_until:
-                self._session.hear(begin, frame, endpointer.voiced_until > begin)
+                self._session.note_frame(begin, frame, endpointer.voiced_until > begin)
             self._on_frame(change)
 
     def _next_frames(self) -> Samples:

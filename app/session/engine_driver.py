@@ -178,17 +178,17 @@ class SessionDriver:
         finally:
             self._windows.pop(request_id, None)
 
-    async def _translate(self, asked: Translate) -> None:
-        """Have a text translated, and tell the session what came of it."""
+    async def _translate(self, request: Translate) -> None:
+        """Have a text translated, and give the session the translation or the failure."""
         assert self._translator, "the session asks only where there is a service"
         text, failure = "", ""
         try:
-            text = await self._translator.translate(asked)
+            text = await self._translator.translate(request)
         except TranslationFailed as error:
             failure = str(error)
         finally:
-            self._windows.pop(asked.id, None)
-        self.perform(self.session.translated(asked.id, text, failure))
+            self._windows.pop(request.id, None)
+        self.perform(self.session.translated(request.id, text, failure))
 
     async def _score(self, pause: ScoreTurn) -> None:
         """Have the turn model score a pause, and tell the session. Where the model fails, it goes on without."""

@@ -186,7 +186,7 @@ class TokenTranscript:
             timing: where the time of the window went.
         """
         events: list[EngineEvent] = []
-        heard_until_s: float | None = None
+        text_end_s: float | None = None
         text = self._characters.flush()
         self._text += text
         self._open.text += text
@@ -199,7 +199,7 @@ class TokenTranscript:
             self._segments = self._with_words(alignment or Alignment((), (), ()))
             events += [self._segment_event(segment) for segment in self._segments]
         elif alignment and not (self.is_repetitive or is_truncated):
-            heard_until_s = max((word.end_s for word in self._with_words(alignment)[-1].words or ()), default=None)
+            text_end_s = max((word.end_s for word in self._with_words(alignment)[-1].words or ()), default=None)
         done = DoneEvent(
             text=self._text,
             pieces=tuple(self._pieces()),
@@ -215,7 +215,7 @@ class TokenTranscript:
             language_probabilities=self._info.language_probabilities,
             last_text_logprob=self._last_text_logprob,
             end_logprob=self._end_logprob,
-            heard_until_s=heard_until_s,
+            text_end_s=text_end_s,
             timing=timing,
         )
         return [*events, done]

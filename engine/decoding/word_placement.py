@@ -71,8 +71,8 @@ def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch]
     if first == len(sounds_s) or sounds_s[first][0] >= until_s:
         return start_s, max(start_s, until_s)
     end_s = min(sounds_s[first][1], until_s)
-    heard = takewhile(lambda sound: sound[0] < until_s, sounds_s[first:])
-    inside = [(max(begin, start_s), min(end, until_s)) for begin, end in heard]
+    sounding = takewhile(lambda sound: sound[0] < until_s, sounds_s[first:])
+    inside = [(max(begin, start_s), min(end, until_s)) for begin, end in sounding]
     longest_s = LONGEST_S + LONGEST_LETTER_S * _letters(text)
     # The second word may follow the first one at once, and be short.
     is_click = n_before != 1 and end_s - start_s < SHORTEST_S and len(inside) > 1

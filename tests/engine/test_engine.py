@@ -169,7 +169,7 @@ async def test_a_timestamp_that_ends_the_text_too_early_is_checked_if_it_is_aske
     async with start_engine(FakeRunner(small_checkpoint, lambda _: iter(script))) as engine:
         dones = [await done_of(engine, window(language="en", latest_end_s=each)) for each in (None, 0.2, 0.5)]
     assert [done.segments[0].end_s for done in dones] == [0.2] * 3
-    assert [done.heard_until_s for done in dones] == [None, None, pytest.approx(0.1 * (len(script) - 2))]
+    assert [done.text_end_s for done in dones] == [None, None, pytest.approx(0.1 * (len(script) - 2))]
 
 
 @pytest.mark.parametrize("goes_on", [True, False])

@@ -228,7 +228,7 @@ class SessionPort:
         """Append the effect that has the turn model score the pause of a channel at this position."""
         self._effects.append(ScoreTurn(channel, audio_end, samples))
 
-    def hear(self, position: int, frame: Samples, is_voiced: bool) -> None:
+    def note_frame(self, position: int, frame: Samples, is_voiced: bool) -> None:
         """Note a frame that begins at this position, for the speakers, if the client asked for them."""
         if self.speakers:
             for notice in self.speakers.push(position, frame, is_voiced):

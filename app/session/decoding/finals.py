@@ -23,7 +23,7 @@ from tutti_server.app.session.speech.coverage import (
     uncovered,
 )
 from tutti_server.app.session.text.language_choice import ChannelLanguage
-from tutti_server.app.session.text.segment_times import LEAD_SAMPLES, heard_until, tightened
+from tutti_server.app.session.text.segment_times import LEAD_SAMPLES, end_of_words, tightened
 from tutti_server.app.session.text.stable_trust import with_stable_trust
 from tutti_server.app.session.text.stable_words import on_timeline, with_stable_times, words_from
 from tutti_server.engine import api
@@ -90,16 +90,16 @@ class Finals:
 
     def final_options(self, window: OpenWindow | EndedWindow, n_before: int = 0) -> api.DecodeOptions:
         """How the engine decodes a window for its final text; `n_before` windows before it are not done."""
-        options, asked = self.decode_options(window), window.utterance.options
+        options, requested = self.decode_options(window), window.utterance.options
         language = window.utterance.language.channel
         latest = latest_end(window.speech) if options.task == "transcribe" else None
         options = language.for_final(options, window.speech_s, window.stabilizer.language, n_before)
         return replace(
             options,
-            word_times=asked.has_words,
+            word_times=requested.has_words,
             latest_end_s=None if latest is None else (latest - window.start) / SAMPLE_RATE,
             sampling=self._options.sampling.now,
-            translates=bool(asked.targets.by_engine),
+            translates=bool(requested.targets.by_engine),
         )
 
     def add(self, window: EndedWindow) -> None:
@@ -183,8 +183,8 @@ class Finals:
                 decoding.language_probabilities = event.language_probabilities
                 if is_silent(self._filter, window, event):
                     return True
-                if event.heard_until_s is not None:
-                    self._extend_last_text(window, event.segments[-1].text, event.heard_until_s)
+                if event.text_end_s is not None:
+                    self._extend_last_text(window, event.segments[-1].text, event.text_end_s)
                 if not self._redecode_missed(window, window.end, "", event.language):
                     return True
                 continue
@@ -203,17 +203,17 @@ class Finals:
             decoding.events.popleft()
         return False
 
-    def _extend_last_text(self, window: EndedWindow, text: str, heard_until_s: float) -> None:
+    def _extend_last_text(self, window: EndedWindow, text: str, text_end_s: float) -> None:
         """Extend the last text of a window to where the engine has found its end, later than the model's timestamp."""
         assert window.decoding
         if not window.sent.times or text == window.decoding.refused:
             return
         (start, _), end = window.sent.times[-1], window.utterance.text_until
-        heard = min(window.start + round(heard_until_s * SAMPLE_RATE), window.end)
-        heard = plausible_end(text, window.speech, start, heard)
-        if heard - end > LEAD_SAMPLES:
-            window.utterance.text_until = heard
-            window.sent.times[-1] = (start, heard)
+        new_end = min(window.start + round(text_end_s * SAMPLE_RATE), window.end)
+        new_end = plausible_end(text, window.speech, start, new_end)
+        if new_end - end > LEAD_SAMPLES:
+            window.utterance.text_until = new_end
+            window.sent.times[-1] = (start, new_end)
 
     # Decode missed speech again.
 
@@ -225,13 +225,13 @@ class Finals:
         stretch = window.redecoding.find(window.speech, max(window.utterance.text_until, window.start), until)
         if stretch is None or window.unsent_stable:
             return False
-        asked = window.utterance.options
+        requested = window.utterance.options
         options = api.DecodeOptions(
             language=language,
-            task=asked.start.task,
-            hotwords=asked.start.hotwords,
-            word_times=asked.has_words,
-            translates=bool(asked.targets.by_engine),
+            task=requested.start.task,
+            hotwords=requested.start.hotwords,
+            word_times=requested.has_words,
+            translates=bool(requested.targets.by_engine),
         )
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         self._session.submit(self, RequestKind.REDECODE, samples, options, window.utterance.number, window)
@@ -275,7 +275,7 @@ class Finals:
         end = max(min(audio[0] + round(segment.end_s * SAMPLE_RATE), audio[1]), start)
         has_words = bool(segment.words) and utterance.options.start.task == "transcribe"
         if has_words:
-            end = heard_until(segment, audio[0], (start, end), audio[1])
+            end = end_of_words(segment, audio[0], (start, end), audio[1])
         shown = tightened(segment, audio[0], (start, end)) if has_words else (start, end)
         end = max(plausible_end(text, window.speech, shown[0], end), shown_until)
         utterance.text += text

@@ -109,7 +109,7 @@ class Translations:
         self._expected: dict[int, tuple[EngineTranslation, int]] = {}
         """What the engine still translates after its text, by the requests' ids, with the position of its audio."""
         self._awaited: list[_Awaited] = []
-        self._asked: dict[int, _Piece] = {}
+        self._requested: dict[int, _Piece] = {}
         """The pieces that a service translates, or the engine without a text, by the ids of the requests."""
 
     @property
@@ -152,7 +152,7 @@ class Translations:
 
     def _ask_service(self, piece: _Piece, text: str, source: str | None) -> None:
         id = self._session.translate(self.channel, piece.language, source, text, self._translated)
-        self._asked[id] = piece
+        self._requested[id] = piece
 
     def add_earlier(self, earlier: commands.Untranslated) -> list[int]:
         """Translate text of the session that this one goes on with.
@@ -173,21 +173,21 @@ class Translations:
                 continue
             if language in self.targets.by_engine:
                 ids.append(next(self._session.request_ids))
-                self._asked[ids[-1]] = piece
+                self._requested[ids[-1]] = piece
             else:
                 self._ask_service(piece, earlier.text.strip(), self.targets.source or earlier.language)
         return ids
 
     def translate_audio(self, id: int, samples: Samples | None, language: str | None) -> None:
         """Have the engine translate audio of earlier text; `None` where there is no audio of it any more."""
-        piece = self._asked.pop(id)
+        piece = self._requested.pop(id)
         if samples is None or not len(samples):
             piece.failure = "the audio of earlier text was not sent again"
             self.advance()
             return
         options = api.DecodeOptions(task="translate", language=language)
         request = self._session.submit(self, RequestKind.TRANSLATION, samples, options, piece.utterance)
-        self._asked[request.id] = piece
+        self._requested[request.id] = piece
 
     # What the engine answers.
 
@@ -222,7 +222,7 @@ class Translations:
         self._receive(request, None)
 
     def _receive(self, request: DecodeRequest, done: api.DoneEvent | None) -> None:
-        if (piece := self._asked.pop(request.id, None)) is not None:
+        if (piece := self._requested.pop(request.id, None)) is not None:
             segments = self._spoken(done) if done else []
             self._settle(piece, "".join(segment.text for segment in segments), is_busy=done is None)
         elif request.id in self._expected:
@@ -262,7 +262,7 @@ class Translations:
 
     def _translated(self, id: int, text: str, failure: str) -> None:
         """Process the answer to a `Translate`; see `Session.translated`."""
-        piece = self._asked.pop(id)
+        piece = self._requested.pop(id)
         piece.text = text.strip()
         piece.failure = failure or ("" if piece.text else "the translation is empty")
         self.advance()

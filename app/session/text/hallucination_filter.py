@@ -94,10 +94,10 @@ class HallucinationFilter:
         if text_logprob is None:
             return True
         if is_stock_phrase(text):
-            return self._is_said(no_speech_prob, text_logprob)
+            return self._accepts_stock_phrase(no_speech_prob, text_logprob)
         return text_logprob >= self._needed_logprob(text, no_speech_prob)
 
-    def _is_said(self, no_speech_prob: float, text_logprob: float) -> bool:
+    def _accepts_stock_phrase(self, no_speech_prob: float, text_logprob: float) -> bool:
         """Whether a stock phrase alone may be shown. The model is as sure of one in music as in speech."""
         if self.is_silence(no_speech_prob):
             return False

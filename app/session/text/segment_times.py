@@ -13,7 +13,7 @@ TRAIL_SAMPLES = SAMPLE_RATE
 """A segment that ends later than this after its last word ends with the word instead (1 s)."""
 
 
-def heard_until(segment: api.Segment, origin: int, sent: Span, until: int) -> int:
+def end_of_words(segment: api.Segment, origin: int, sent: Span, until: int) -> int:
     """The position up to which a segment has text.
 
     In loud music the model may end it seconds before its words, which the alignment finds.
@@ -22,7 +22,7 @@ def heard_until(segment: api.Segment, origin: int, sent: Span, until: int) -> in
         segment: has words.
         origin: the position from which its times count.
         sent: where it starts and ends by the model's timestamps, as positions.
-        until: where the audio ends that the model has heard.
+        until: where the audio ends that the model has decoded.
     """
     assert segment.words
     last = min(origin + round(segment.words[-1].end_s * SAMPLE_RATE), until)
@@ -30,7 +30,7 @@ def heard_until(segment: api.Segment, origin: int, sent: Span, until: int) -> in
 
 
 def tightened(segment: api.Segment, origin: int, sent: Span) -> Span:
-    """The positions where a segment starts and ends; the arguments are those of `heard_until`."""
+    """The positions where a segment starts and ends; the arguments are those of `end_of_words`."""
     assert segment.words
     start, end = sent
     first = min(max(origin + round(segment.words[0].start_s * SAMPLE_RATE), start), end)

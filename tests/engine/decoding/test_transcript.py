@@ -113,7 +113,7 @@ def test_the_end_of_the_last_word_is_told_beside_a_timestamp_that_comes_too_earl
     alignment = Alignment((0.0, 0.2, 0.6, 1.1), ((0.0, 2.0),), (0.5,) * 4)
     done = result(transcript.finish(is_truncated=False, n_steps=5, alignment=alignment))
     assert [(each.end_s, each.words) for each in done.segments] == [(0.5, None)]
-    assert done.heard_until_s == pytest.approx(1.1)
+    assert done.text_end_s == pytest.approx(1.1)
 
 
 def test_text_that_no_timestamp_ends_reaches_the_end_of_the_audio(tokenizer: Tokenizer) -> None:
@@ -123,7 +123,7 @@ def test_text_that_no_timestamp_ends_reaches_the_end_of_the_audio(tokenizer: Tok
     for token in (first, *tokenizer.encode(" one"), first + 25, first + 25, *tokenizer.encode(" two")):
         transcript.push(token, -1.0)
     assert not transcript.ends_before(1.0)
-    assert result(transcript.finish(is_truncated=False, n_steps=5)).heard_until_s is None
+    assert result(transcript.finish(is_truncated=False, n_steps=5)).text_end_s is None
 
 
 @pytest.mark.parametrize("n_times", [0, 1, 2])

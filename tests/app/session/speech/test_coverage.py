@@ -71,20 +71,20 @@ def test_missed_speech_at_the_end_delays_only_the_end_of_the_utterance() -> None
     assert len(bench.windows) == 2
 
 
-@pytest.mark.parametrize(("heard_s", "n_again"), [(None, 1), (10 * WORD_S, 0), (5 * WORD_S, 1)])
-def test_speech_that_the_last_text_reaches_by_attention_is_not_missed(heard_s: float | None, n_again: int) -> None:
+@pytest.mark.parametrize(("reached_s", "n_again"), [(None, 1), (10 * WORD_S, 0), (5 * WORD_S, 1)])
+def test_speech_that_the_last_text_reaches_by_attention_is_not_missed(reached_s: float | None, n_again: int) -> None:
     """A timestamp that comes too early, as Whisper's do among digits, would have the end heard twice."""
     bench = session_with(10)
     ((_, window),) = bench.waiting
     latest_s = window.options.latest_end_s
     assert latest_s == pytest.approx(10 * WORD_S - 1.0 + 0.3, abs=0.15)
-    heard_until_s = None if heard_s is None else 0.3 + heard_s
-    bench.answer_with(said_at(0.3, 0.3 + 4 * WORD_S, f" {said(range(10))}"), heard_until_s=heard_until_s)
+    text_end_s = None if reached_s is None else 0.3 + reached_s
+    bench.answer_with(said_at(0.3, 0.3 + 4 * WORD_S, f" {said(range(10))}"), text_end_s=text_end_s)
     assert len(bench.waiting) == n_again
     if not n_again:
         (utterance,) = bench.of(events.Utterance)
         assert utterance.uncovered == ()
-    elif heard_until_s:
+    elif text_end_s:
         # What is heard again begins after the words that were heard.
         ((_, again),) = bench.waiting
         assert len(again.samples) / SAMPLE_RATE == pytest.approx(5 * WORD_S + 0.3, abs=0.1)
@@ -101,7 +101,7 @@ def test_a_translation_says_nothing_about_where_its_words_were_spoken() -> None:
 def test_a_refused_last_text_reaches_nowhere() -> None:
     bench = session_with(10)
     texts = said_at(0.3, 0.3 + 4 * WORD_S, f" {said(range(4))}"), said_at(4.5, 5.0, " Thank you.", -3.0, 0.9)
-    bench.answer_with(*texts, heard_until_s=0.3 + 10 * WORD_S)
+    bench.answer_with(*texts, text_end_s=0.3 + 10 * WORD_S)
     assert segments(bench) == [said(range(4))]
     assert len(bench.waiting) == 1
 
