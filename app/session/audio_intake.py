@@ -19,11 +19,11 @@ LAG_INTERVAL_SAMPLES = SAMPLE_RATE
 class AudioIntake:
     """Decodes the session's audio and feeds its channels."""
 
-    def __init__(self, audio_format: AudioFormat, channels: Sequence[Channel], session: SessionPort) -> None:
+    def __init__(self, audio_format: AudioFormat, channels: Sequence[Channel], port: SessionPort) -> None:
         self.channels = channels
         self.audio_format = audio_format
-        self._decoder = AudioDecoder(audio_format, session.send)
-        self._session = session
+        self._decoder = AudioDecoder(audio_format, port.send)
+        self._port = port
         self._next_lag = 0
 
     @property
@@ -53,7 +53,7 @@ class AudioIntake:
         """The audio after this call may come in another format, with as many channels as before, and other options."""
         if audio_format != self.audio_format:
             self._end_format()
-            self.audio_format, self._decoder = audio_format, AudioDecoder(audio_format, self._session.send)
+            self.audio_format, self._decoder = audio_format, AudioDecoder(audio_format, self._port.send)
         for channel in self.channels:
             channel.configure(options)
 
@@ -68,7 +68,7 @@ class AudioIntake:
         if self._decoder.n_rest_bytes:
             n_rest = self._decoder.n_rest_bytes
             message = f"audio: expected whole samples of every channel, got {n_rest} bytes more at the end; left out"
-            self._session.send(events.Failure("incomplete_sample", message, is_fatal=False))
+            self._port.send(events.Failure("incomplete_sample", message, is_fatal=False))
         self.drain()
 
     def _feed_channels(self, samples: list[Samples]) -> None:
@@ -80,4 +80,4 @@ class AudioIntake:
         lag = max(channel.lag_samples for channel in self.channels)
         if lag >= LAG_SAMPLES and self.position >= self._next_lag:
             self._next_lag = self.position + LAG_INTERVAL_SAMPLES
-            self._session.send(events.Lag(round(lag / SAMPLE_RATE, 3)))
+            self._port.send(events.Lag(round(lag / SAMPLE_RATE, 3)))

@@ -60,7 +60,7 @@ class Channel:
     def __init__(
         self,
         number: int,
-        session: SessionPort,
+        port: SessionPort,
         detector: SpeechDetector,
         options: ChannelOptions,
         start: ChannelStart,
@@ -74,19 +74,19 @@ class Channel:
         """
         language = ChannelLanguage(options.language, options.language_delay, start.language)
         self.number = number
-        self.finals = Finals(number, session, options, language)
+        self.finals = Finals(number, port, options, language)
         """The queue of the ended windows: decodes them and sends their final texts, in order."""
-        self._session = session
+        self._port = port
         self._options = options
         endpointing = options.start.endpointing
         detector.set_threshold(endpointing.threshold)
         first = start.detector_from or 0
-        origin = round(session.from_s * SAMPLE_RATE)
+        origin = round(port.from_s * SAMPLE_RATE)
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s, first)
         is_exact = start.detector_from is not None
         self._detector_generations = DetectorGenerations(self._endpointer, first, origin, is_exact=is_exact)
         self._buffer = SampleBuffer()
-        self._parts = ChannelParts(options, session, self.finals, self._endpointer, self._buffer)
+        self._parts = ChannelParts(options, port, self.finals, self._endpointer, self._buffer)
         self._hypotheses = Hypotheses(self._parts, lambda window: self._end_here(window, self._kind))
         self._open: OpenWindow | None = None
         self._done_until = start.done_until
@@ -125,7 +125,7 @@ class Channel:
     @property
     def translated_until_s(self) -> float:
         """The time before which no more translations come; it never decreases."""
-        return self.finals.translations.translated_until_s(self._session.seconds(self.final_until))
+        return self.finals.translations.translated_until_s(self._port.seconds(self.final_until))
 
     @property
     def lag_samples(self) -> int:
@@ -159,7 +159,7 @@ class Channel:
         for frame, change in endpointer.push(self._next_frames()):
             begin = endpointer.position - FRAME_SAMPLES
             if begin >= self._done_until:
-                self._session.note_frame(begin, frame, endpointer.voiced_until > begin)
+                self._port.note_frame(begin, frame, endpointer.voiced_until > begin)
             self._on_frame(change)
 
     def _next_frames(self) -> Samples:
@@ -276,7 +276,7 @@ class Channel:
 
     def _begin_utterance(self, start: int, window_start: int, speech: list[Span]) -> OpenWindow:
         utterance = PendingUtterance(
-            number=next(self._session.utterance_numbers),
+            number=next(self._port.utterance_numbers),
             start=start,
             prompt=self._prompt,
             options=self._options,
@@ -285,13 +285,13 @@ class Channel:
             detector_from=self._detector_generations.start_for(window_start),
         )
         self._prompt = self._options.start.prompt
-        self._session.send(
+        self._port.send(
             events.SpeechStarted(
                 utterance=utterance.number,
                 channel=self.number,
-                at_s=self._session.seconds(start),
+                at_s=self._port.seconds(start),
                 is_detected=not self._options.is_manual,
-                from_s=self._session.seconds(window_start),
+                from_s=self._port.seconds(window_start),
             )
         )
         return self._open_window(utterance, window_start, speech, is_first=True)
@@ -324,11 +324,11 @@ class Channel:
     def _send_endpoint(
         self, window: OpenWindow, end: int, flush_id: events.FlushId | None = None, is_discarded: bool = False
     ) -> None:
-        self._session.send(
+        self._port.send(
             events.Endpoint(
                 utterance=window.utterance.number,
                 channel=self.number,
-                end_s=self._session.seconds(end),
+                end_s=self._port.seconds(end),
                 flush=flush_id,
                 is_discarded=is_discarded,
                 confidence=self._hypotheses.confidence(window),

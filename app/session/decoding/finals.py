@@ -36,13 +36,13 @@ class Finals:
     A window stays in the queue until all of its text was sent. Only the first window of the queue sends text.
     """
 
-    def __init__(self, channel: int, session: SessionPort, options: ChannelOptions, language: ChannelLanguage) -> None:
+    def __init__(self, channel: int, port: SessionPort, options: ChannelOptions, language: ChannelLanguage) -> None:
         self.channel = channel
         self.language = language
         """Decides the language of the windows of utterances to come."""
-        self.translations = Translations(channel, session, options.targets, options.config.hallucination_filter)
+        self.translations = Translations(channel, port, options.targets, options.config.hallucination_filter)
         """The translations of the texts that were sent."""
-        self._session = session
+        self._port = port
         self._options = options
         self._filter = options.config.hallucination_filter
         self._windows: deque[EndedWindow] = deque()
@@ -118,7 +118,7 @@ class Finals:
             self._windows.popleft()
             self.n_done += 1
             self._finish(window)
-            self._session.answer_flushes()
+            self._port.answer_flushes()
             self._submit()
 
     # Submit what may run.
@@ -143,7 +143,7 @@ class Finals:
     def _submit_window(self, window: EndedWindow, n_before: int) -> None:
         options = self.final_options(window, n_before)
         window.decoding = Decoding(had_context=bool(options.previous_text or options.prefix))
-        self._session.submit(self, RequestKind.FINAL, window.samples, options, window.utterance.number, window)
+        self._port.submit(self, RequestKind.FINAL, window.samples, options, window.utterance.number, window)
 
     # Process the events of the engine.
 
@@ -234,7 +234,7 @@ class Finals:
             translates=bool(requested.targets.by_engine),
         )
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
-        self._session.submit(self, RequestKind.REDECODE, samples, options, window.utterance.number, window)
+        self._port.submit(self, RequestKind.REDECODE, samples, options, window.utterance.number, window)
         window.redecoding.start(stretch, following_text)
         window.utterance.counts.n_redecodes += 1
         return True
@@ -287,18 +287,18 @@ class Finals:
         window.sent.times.append((start, end))
         window.sent.language = language
         self.n_words += len(text.split())
-        self._session.send(
+        self._port.send(
             events.Segment(
                 utterance=utterance.number,
-                id=next(self._session.segment_numbers),
+                id=next(self._port.segment_numbers),
                 channel=self.channel,
-                start_s=self._session.seconds(start),
-                end_s=self._session.seconds(end),
+                start_s=self._port.seconds(start),
+                end_s=self._port.seconds(end),
                 text=text,
                 language=language,
                 language_probability=utterance.language.probability(language),
                 source=segment,
-                window_start_s=self._session.seconds(audio[0]),
+                window_start_s=self._port.seconds(audio[0]),
                 words=self._words(segment, audio[0], (start, end)),
                 goes_on=not window.is_last,
             )
@@ -308,7 +308,7 @@ class Finals:
         """The words of a segment with their times on the session's timeline, inside the segment as it is sent."""
 
         def to_timeline(word_s: float) -> float:
-            return self._session.seconds(min(max(origin + round(word_s * SAMPLE_RATE), sent[0]), sent[1]))
+            return self._port.seconds(min(max(origin + round(word_s * SAMPLE_RATE), sent[0]), sent[1]))
 
         return on_timeline(segment.words or (), to_timeline)
 
@@ -344,7 +344,7 @@ class Finals:
         self.translations.add(window)
         if window.is_last:
             is_complete = window.kind is not WindowKind.DISCARDED
-            self._end_utterance(window, self._session.acknowledged(), is_complete)
+            self._end_utterance(window, self._port.acknowledged(), is_complete)
         self.translations.advance()
 
     def abandon(self, unfinished: EndedWindow | None, acknowledged: Acknowledged) -> None:
@@ -366,14 +366,14 @@ class Finals:
     def _end_utterance(self, last: EndedWindow, acknowledged: Acknowledged, is_complete: bool) -> None:
         """Send the end of the utterance that ends with this window."""
         utterance = last.utterance
-        seconds = self._session.seconds
+        seconds = self._port.seconds
         language = None if utterance.options.language.named else utterance.language.language
         end = max(last.speech[-1][1] if last.speech else utterance.start, utterance.text_until)
         if utterance.eager_end and utterance.eager_end.text != utterance.text.strip():
             # The text of the eager end was another one.
             at_s = seconds(last.end)
-            self._session.send(events.SpeechResumed(utterance=utterance.number, channel=self.channel, at_s=at_s))
-        self._session.send(
+            self._port.send(events.SpeechResumed(utterance=utterance.number, channel=self.channel, at_s=at_s))
+        self._port.send(
             events.Utterance(
                 utterance=utterance.number,
                 channel=self.channel,
@@ -386,7 +386,7 @@ class Finals:
                 final_until_s=min(acknowledged.until_s),
                 resume_from_s=acknowledged.until_s,
                 detector_from_s=acknowledged.detector_from_s,
-                translated_until_s=self._session.translated_until() if self._options.targets else (),
+                translated_until_s=self._port.translated_until() if self._options.targets else (),
                 counts=utterance.counts,
                 is_complete=is_complete,
             )

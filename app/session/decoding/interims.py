@@ -37,7 +37,7 @@ class Interims:
         """Position after the audio of the newest interim that was answered."""
         self._hallucination_filter = options.config.hallucination_filter
         self._parts = parts
-        self._session = parts.session
+        self._port = parts.port
         self._finals = parts.finals
         self._endpointer = parts.endpointer
         self._buffer = parts.buffer
@@ -60,9 +60,9 @@ class Interims:
     def cancel(self) -> None:
         """Withdraw the requests of the open window, because it has ended or is about to end."""
         if self._newest:
-            self._session.cancel(self._newest.request)
+            self._port.cancel(self._newest.request)
         if self._replaced:
-            self._session.cancel(self._replaced)
+            self._port.cancel(self._replaced)
         self._window = self._newest = self._replaced = None
 
     def submit_if_due(self, window: OpenWindow) -> None:
@@ -85,7 +85,7 @@ class Interims:
         options = replace(options, attention_times=stabilizer.needs_attention, word_times=has_words)
         samples = self._buffer.view(window.start, position)
         self._replaced = self._newest.request if self._newest else None
-        request = self._session.submit(self, RequestKind.INTERIM, samples, options, window.utterance.number)
+        request = self._port.submit(self, RequestKind.INTERIM, samples, options, window.utterance.number)
         self._newest = _Newest(request, position)
 
     def on_engine_event(self, request: DecodeRequest, event: api.EngineEvent) -> None:
@@ -121,10 +121,10 @@ class Interims:
     def give_way(self, position: int) -> None:
         """Withdraw what waits: a speculative final of the audio up to `position` is decoded and shown instead."""
         if self._replaced:
-            self._session.cancel(self._replaced)
+            self._port.cancel(self._replaced)
             self._replaced = None
         if self._newest and not self._newest.is_decoding:
-            self._session.cancel(self._newest.request)
+            self._port.cancel(self._newest.request)
             self._newest = None
         self._schedule.note_submitted(position)
 
@@ -159,12 +159,12 @@ class Interims:
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()
         if not (stable or tail):
             return
-        self._session.send(
+        self._port.send(
             events.Interim(
                 utterance=window.utterance.number,
                 channel=self.channel,
-                start_s=self._session.seconds(max(window.start, window.utterance.start)),
-                end_s=self._session.seconds(end),
+                start_s=self._port.seconds(max(window.start, window.utterance.start)),
+                end_s=self._port.seconds(end),
                 stable=stable,
                 tail=tail,
                 avg_logprob=done.avg_logprob if logprob is None else logprob,
@@ -174,4 +174,4 @@ class Interims:
         )
 
     def _on_timeline(self, window: OpenWindow, words: Words) -> tuple[events.Word, ...]:
-        return on_timeline(words, lambda word_s: self._session.seconds(window.start + round(word_s * SAMPLE_RATE)))
+        return on_timeline(words, lambda word_s: self._port.seconds(window.start + round(word_s * SAMPLE_RATE)))

@@ -15,7 +15,7 @@ class ChannelParts:
 
     options: ChannelOptions
     """Those in force; the client may change them."""
-    session: SessionPort
+    port: SessionPort
     """Where requests and events go."""
     finals: Finals
     """The ended windows of the channel; they are decoded first, and their text is the context."""

@@ -120,7 +120,7 @@ class Speculations:
         """
         self.channel = parts.finals.channel
         self._parts = parts
-        self._session = parts.session
+        self._port = parts.port
         self._finals = parts.finals
         self._endpointer = parts.endpointer
         self._buffer = parts.buffer
@@ -189,7 +189,7 @@ class Speculations:
         pause_end = self._pause_end(window, is_flushed=self._may_be_flushed)
         current = self._current
         if current and current.is_waiting and pause_end != current.audio_end:
-            self._session.cancel(current.request)
+            self._port.cancel(current.request)
             self.on_dropped(current.request)
         if current and pause_end is None:
             self._forget_translation(current)
@@ -213,7 +213,7 @@ class Speculations:
         samples = self._buffer.view(window.start, audio_end)
         if self._current:
             self._forget_translation(self._current)
-        request = self._session.submit(self, RequestKind.SPECULATIVE, samples, options, window.utterance.number)
+        request = self._port.submit(self, RequestKind.SPECULATIVE, samples, options, window.utterance.number)
         self._current = _Speculation(
             request=request, audio_start=window.start, audio_end=audio_end, decoding=Decoding(had_context)
         )
@@ -244,7 +244,7 @@ class Speculations:
             return
         is_usable = window.kind is not WindowKind.DISCARDED and current.audio_end == audio_end
         if not is_usable or current.has_lost_translation or current.is_waiting:
-            self._session.cancel(current.request)
+            self._port.cancel(current.request)
             self._forget_translation(current)
             return
         current.window = window

@@ -99,11 +99,11 @@ class Translations:
     """The translations of one channel."""
 
     def __init__(
-        self, channel: int, session: SessionPort, targets: Targets, hallucination_filter: HallucinationFilter
+        self, channel: int, port: SessionPort, targets: Targets, hallucination_filter: HallucinationFilter
     ) -> None:
         self.channel = channel
         self.targets = targets
-        self._session = session
+        self._port = port
         self._filter = hallucination_filter
         self._orders = {language: _Order() for language in (*targets.by_engine, *targets.by_service)}
         self._expected: dict[int, tuple[EngineTranslation, int]] = {}
@@ -130,7 +130,7 @@ class Translations:
         text = window.sent.text.strip()
         if not text:
             return
-        start_s, end_s = (self._session.seconds(at) for at in (window.sent.times[0][0], window.sent.times[-1][1]))
+        start_s, end_s = (self._port.seconds(at) for at in (window.sent.times[0][0], window.sent.times[-1][1]))
         for language in self._orders:
             if language == source:
                 continue
@@ -151,7 +151,7 @@ class Translations:
         return not piece.failure
 
     def _ask_service(self, piece: _Piece, text: str, source: str | None) -> None:
-        id = self._session.translate(self.channel, piece.language, source, text, self._translated)
+        id = self._port.translate(self.channel, piece.language, source, text, self._translated)
         self._requested[id] = piece
 
     def add_earlier(self, earlier: commands.Untranslated) -> list[int]:
@@ -172,7 +172,7 @@ class Translations:
             if not self._append(piece):
                 continue
             if language in self.targets.by_engine:
-                ids.append(next(self._session.request_ids))
+                ids.append(next(self._port.request_ids))
                 self._requested[ids[-1]] = piece
             else:
                 self._ask_service(piece, earlier.text.strip(), self.targets.source or earlier.language)
@@ -186,7 +186,7 @@ class Translations:
             self.advance()
             return
         options = api.DecodeOptions(task="translate", language=language)
-        request = self._session.submit(self, RequestKind.TRANSLATION, samples, options, piece.utterance)
+        request = self._port.submit(self, RequestKind.TRANSLATION, samples, options, piece.utterance)
         self._requested[request.id] = piece
 
     # What the engine answers.
@@ -202,7 +202,7 @@ class Translations:
             return False
         parts, _ = self._expected.pop(request.id)
         parts.n_open -= 1
-        self._session.cancel(request)
+        self._port.cancel(request)
         return True
 
     def on_engine_event(self, request: DecodeRequest, event: api.EngineEvent) -> None:
@@ -280,13 +280,13 @@ class Translations:
 
     def _send(self, order: _Order, piece: _Piece) -> None:
         if not piece.text:
-            self._session.note_trouble(piece.language, piece.failure)
+            self._port.note_trouble(piece.language, piece.failure)
             return
-        self._session.end_trouble(piece.language)
+        self._port.end_trouble(piece.language)
         utterance = piece.is_earlier, piece.utterance
         goes_on = order.last == utterance and piece.language not in WITHOUT_SPACES
         order.last = utterance
-        self._session.send(
+        self._port.send(
             events.Translation(
                 utterance=piece.utterance,
                 channel=self.channel,
@@ -294,7 +294,7 @@ class Translations:
                 start_s=piece.start_s,
                 end_s=piece.end_s,
                 text=f" {piece.text}" if goes_on else piece.text,
-                translated_until_s=self._session.translated_until(),
+                translated_until_s=self._port.translated_until(),
                 is_earlier=piece.is_earlier,
             )
         )

@@ -38,7 +38,7 @@ class Turns:
         """Make the judge of a channel, whose endpointer ends the utterance after the silence that a pause needs."""
         self._channel = parts.finals.channel
         self._parts = parts
-        self._session = parts.session
+        self._port = parts.port
         self._endpointer = parts.endpointer
         self._has_model = parts.options.config.score_turn is not None
         self._pause = _Pause(0)
@@ -57,7 +57,7 @@ class Turns:
         if self._has_model and (endpointing.mode == "adaptive" or endpointing.eager_confidence is not None):
             start = max(window.start, audio_end - AUDIO_SAMPLES)
             samples = np.concatenate((self._earlier, self._parts.buffer.view(start, audio_end)))[-AUDIO_SAMPLES:]
-            self._session.score_turn(self._channel, audio_end, samples)
+            self._port.score_turn(self._channel, audio_end, samples)
 
     def scored(self, window: OpenWindow, audio_end: int, probability: float) -> SpeechEnded | None:
         """Note the answer of the turn model, and judge the pause anew if it was judged already.
@@ -119,16 +119,16 @@ class Turns:
 
     def _send_resumed(self, utterance: PendingUtterance) -> None:
         utterance.eager_end = None
-        at_s = self._session.seconds(self._endpointer.position)
-        self._session.send(events.SpeechResumed(utterance=utterance.number, channel=self._channel, at_s=at_s))
+        at_s = self._port.seconds(self._endpointer.position)
+        self._port.send(events.SpeechResumed(utterance=utterance.number, channel=self._channel, at_s=at_s))
 
     def _send_eager_end(self, utterance: PendingUtterance, text: str, confidence: float) -> None:
         utterance.eager_end = SentEagerEnd(text, self._endpointer.speech_until)
-        self._session.send(
+        self._port.send(
             events.EagerEnd(
                 utterance=utterance.number,
                 channel=self._channel,
-                at_s=self._session.seconds(self._endpointer.speech_until),
+                at_s=self._port.seconds(self._endpointer.speech_until),
                 text=text,
                 confidence=round(confidence, 3),
             )
