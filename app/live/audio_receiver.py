@@ -141,7 +141,7 @@ class AudioReceiver:
             # A recorder that has paused jumps over the pause, and the silence for it comes at once.
             ahead_s = min(ahead_s, self._session.audio_s + duration_s - (now - self._container_since))
         limit_s = self._session.limits.max_ahead_s
-        if self._session.is_resumed:
+        if self._session.continues_earlier:
             limit_s += self._session.max_utterance_s + REPLAY_EXTRA_S
         if ahead_s > limit_s:
             expected = f"at most {limit_s:g} s ahead of the clock"

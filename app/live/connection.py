@@ -120,7 +120,7 @@ class Connection:
         """Whether the session has ended in the middle, or would do so now, and its client goes on in another one."""
         close = self._writer.close
         is_cut = close is None or close.code in RESUMABLE_CLOSE_CODES
-        return self._session.resumes and is_cut
+        return self._session.may_be_continued and is_cut
 
     def drain(self) -> None:
         """Make all received audio final, then ask the client to reconnect to another server."""
@@ -214,7 +214,7 @@ class Connection:
             self._next_lag_s = self._clock() + LAG_INTERVAL_S
         if isinstance(event, events.Endpoint):
             self._latency.utterance_ended(event.utterance)
-        if isinstance(event, events.Started) and self._session.resumes:
+        if isinstance(event, events.Started) and self._session.may_be_continued:
             self._service.admission.note_resumable(self)
         if isinstance(event, events.Notice) and event.code == UNLIKELY_FORMAT:
             self._log.warning("%s", event.message)

@@ -90,6 +90,7 @@ class Channel:
         self._hypotheses = Hypotheses(self._parts, lambda window: self._end_here(window, self._kind))
         self._open: OpenWindow | None = None
         self._done_until = start.done_until
+        """Position up to which the text of the session that this one continues is final; 0 if it continues none."""
         self._last_cut = start.done_until
         """Position where the last window ended, or before which all audio was discarded."""
         self._prompt = start.prompt or options.start.prompt
@@ -154,6 +155,7 @@ class Channel:
         self._buffer.append(samples)
         self.earlier.submit()
         if self._buffer.end < self._endpointer.position:
+            # The session goes on where even the detector needs no audio yet.
             self.earlier.forget_before(self._buffer.end)
         endpointer = self._endpointer
         for frame, change in endpointer.push(self._next_frames()):
@@ -229,7 +231,7 @@ class Channel:
             self._forget_idle(position)
             return
         if self._options.is_manual and not self._open and position - self._last_cut >= MIN_MANUAL_SAMPLES:
-            self._open = self._begin_utterance(self._last_cut, self._last_cut, [])
+            self._begin_utterance(self._last_cut, self._last_cut, [])
         match change:
             case None:
                 pass
@@ -267,14 +269,15 @@ class Channel:
             if self._is_continued and window_start - self._done_until <= MAX_LATE_SAMPLES:
                 window_start = self._done_until
             speech_start = max(began.position, window_start)
-            self._open = self._begin_utterance(speech_start, window_start, [(speech_start, speech_start)])
+            self._begin_utterance(speech_start, window_start, [(speech_start, speech_start)])
 
     @property
     def _is_continued(self) -> bool:
         """Whether the session goes on after an earlier one, has decoded nothing yet, and may have a late detector."""
-        return 0 < self._done_until == self._last_cut and not self._detector_generations.is_exact
+        has_decoded = self._last_cut != self._done_until
+        return self._done_until > 0 and not has_decoded and not self._detector_generations.is_exact
 
-    def _begin_utterance(self, start: int, window_start: int, speech: list[Span]) -> OpenWindow:
+    def _begin_utterance(self, start: int, window_start: int, speech: list[Span]) -> None:
         utterance = PendingUtterance(
             number=next(self._port.utterance_numbers),
             start=start,
@@ -294,15 +297,13 @@ class Channel:
                 from_s=self._port.seconds(window_start),
             )
         )
-        return self._open_window(utterance, window_start, speech, is_first=True)
+        self._open_window(utterance, window_start, speech, is_first=True)
 
-    def _open_window(
-        self, utterance: PendingUtterance, start: int, speech: list[Span], *, is_first: bool
-    ) -> OpenWindow:
+    def _open_window(self, utterance: PendingUtterance, start: int, speech: list[Span], *, is_first: bool) -> None:
         stabilizer = Stabilizer(self._options.config.make_policy())
         window = OpenWindow(utterance=utterance, start=start, speech=speech, stabilizer=stabilizer)
         self._hypotheses.open_window(window, is_first=is_first)
-        return window
+        self._open = window
 
     def _end_here(
         self,
@@ -344,7 +345,7 @@ class Channel:
         speech_after = window.split_speech(cut)
         if not is_last:
             self._close_window(window, cut, self._kind, is_last=False)
-            self._open = self._open_window(window.utterance, cut, speech_after, is_first=False)
+            self._open_window(window.utterance, cut, speech_after, is_first=False)
             return
         self._detector_generations.cut(cut)
         self._send_endpoint(window, cut)
@@ -354,7 +355,7 @@ class Channel:
             self._endpointer.end()
             self._detector_generations.renew(self.position)
         else:
-            self._open = self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
+            self._begin_utterance(cut, cut, speech_after or ([] if is_manual else [(cut, cut)]))
 
     def _close_window(
         self,
@@ -382,7 +383,7 @@ class Channel:
     @property
     def _kind(self) -> WindowKind:
         """The kind of a window that ends now and is not discarded."""
-        return WindowKind.FORCED if self._options.is_manual else WindowKind.DETECTED
+        return WindowKind.MANUAL if self._options.is_manual else WindowKind.DETECTED
 
     def _find_cut(self, window: OpenWindow, position: int) -> int | None:
         """The position at which the open window is cut now, after the frame that ends at `position`, if it is."""

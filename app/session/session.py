@@ -51,9 +51,9 @@ class Session:
     def __init__(self, session_id: str, model: api.ModelInfo, config: SessionConfig) -> None:
         self.id = session_id
         self.limits = config.limits
-        self.is_resumed = False
+        self.continues_earlier = False
         """Whether the client continues a session that it lost."""
-        self.resumes = False
+        self.may_be_continued = False
         """Whether the client will continue this session if the server ends it."""
         self._model = model
         self.config = config
@@ -129,7 +129,7 @@ class Session:
     # What happens to it.
 
     def decode_ahead(self, data: bytes) -> list[UpcomingFrames]:
-        """Decode audio that the next `Audio` processes, which may be without data, or the end of the session.
+        """Turn bytes into samples. The next `Audio`, even one without data, or the end of the session processes them.
 
         In between, the shell may prepare the detectors by `SessionConfig.detect_ahead`. A session that is not open
         takes no audio, and returns nothing.
@@ -153,6 +153,7 @@ class Session:
         if api.is_terminal(event):
             del self._port.requests[request_id]
         elif isinstance(event, api.DoneEvent):
+            # A translation follows: its events go to the translations. This event is still that of the text.
             assert self._intake
             translations = self._intake.channels[request.owner.channel].finals.translations
             self._port.requests[request_id] = replace(request, kind=RequestKind.TRANSLATION, owner=translations)
@@ -225,7 +226,7 @@ class Session:
 
         A client that was silent for too long and resumes keeps its open utterances: silence may come from its network.
         """
-        if isinstance(reason, IdleTimeout) and self.resumes and self.is_open:
+        if isinstance(reason, IdleTimeout) and self.may_be_continued and self.is_open:
             message = f"{reason.message}; resume when there is something to send"
             return self.fail(SessionError(IDLE, message, CLOSE_OVERLOADED))
         if self._state is State.NEW:
@@ -242,7 +243,7 @@ class Session:
             return self.fail(SessionError("draining", message, CLOSE_DRAINING))
         if self._state is State.STOPPING:
             return []
-        if self.resumes:
+        if self.may_be_continued:
             return self.fail(SessionError("draining", "the server is going down; resume elsewhere", CLOSE_DRAINING))
         message = "the server is going down; what was heard is final; reconnect elsewhere"
         return self.end(SessionError("draining", message, CLOSE_DRAINING))
@@ -299,8 +300,8 @@ class Session:
             raise BadStart("task", f"one of {', '.join(self._model.tasks)} with this model", start.task)
         if start.interim_words and not (start.interim and start.words):
             raise BadStart("interim_words", "true only with interim and words", start.interim_words)
-        self.is_resumed = start.resume is not None
-        self.resumes = start.resumes
+        self.continues_earlier = start.resume is not None
+        self.may_be_continued = start.resumes
         targets = targets_of(start, self._model, self.config.translator)
         begin = find_start(start.resume, start.audio.n_transcribed, (*targets.by_engine, *targets.by_service))
         self._port.from_s = begin.from_s
@@ -367,7 +368,7 @@ class Session:
 
         It ends no utterance if the client goes on with them in another session.
         """
-        goes_on = self.resumes and error.close_code in RESUMABLE_CLOSE_CODES
+        goes_on = self.may_be_continued and error.close_code in RESUMABLE_CLOSE_CODES
         if error.close_code is not None and not goes_on:
             acknowledged = self._port.acknowledged()
             for channel in self._intake.channels if self._intake else ():

@@ -71,7 +71,7 @@ class WindowKind(Enum):
 
     DETECTED = auto()
     """The detector decides: a window without detected speech is not decoded."""
-    FORCED = auto()
+    MANUAL = auto()
     """The client decides, in manual mode: the window is decoded even if no speech was detected in it."""
     DISCARDED = auto()
     """The client has discarded the audio: the window is not decoded, and only its stable text is sent."""
@@ -187,7 +187,7 @@ class EndedWindow:
         """Whether the engine must decode it. A window that begins in a pause may end without any speech."""
         if self.kind is WindowKind.DETECTED:
             return bool(self.speech or self.stabilizer.tokens)
-        return self.kind is WindowKind.FORCED
+        return self.kind is WindowKind.MANUAL
 
     @property
     def speech_s(self) -> float:

@@ -63,7 +63,7 @@ class Finals:
     def n_to_decode(self) -> int:
         """Windows that wait for the engine, or that were discarded while an earlier window waits.
 
-        The others have no speech, and each of them follows one of these.
+        The others have no speech. Each of them follows one of these, which it waits for.
         """
         return sum(window.needs_decoding or window.kind is WindowKind.DISCARDED for window in self._windows)
 
@@ -192,6 +192,7 @@ class Finals:
             if accepts_segment(self._filter, window, segment):
                 start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
                 if self._redecode_missed(window, start, segment.text, event.language):
+                    # The segment stays first: it is sent after the missed speech.
                     continue
                 window.utterance.language.add(event.language, event.language_probability, segment.text)
                 shown_until = window.start + round(shown_until_s * SAMPLE_RATE)

@@ -40,7 +40,7 @@ def test_a_cut_divides_speech() -> None:
         (WindowKind.DETECTED, [(0, 10)], (), True),
         (WindowKind.DETECTED, [], (1, 2), True),
         (WindowKind.DETECTED, [], (), False),
-        (WindowKind.FORCED, [], (), True),
+        (WindowKind.MANUAL, [], (), True),
         (WindowKind.DISCARDED, [(0, 10)], (1, 2), False),
     ],
 )
