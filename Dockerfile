@@ -6,9 +6,9 @@ FROM $BASE
 
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONUNBUFFERED=1 UV_NO_CACHE=1
 
-# A volume that is mounted on the cache takes over its owner, so it is made here.
+# A volume takes over the owner of the folder that it is mounted on, so these are made here.
 RUN useradd --create-home --uid 10001 tutti \
-    && install --directory --owner=tutti --group=tutti /home/tutti/.cache
+    && install --directory --owner=tutti --group=tutti /home/tutti/.cache /home/tutti/.local/state
 
 WORKDIR /srv/tutti
 

@@ -28,6 +28,7 @@ from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
 from tutti_server.app.service.shared_state import AdmissionCounter
 from tutti_server.engine.api import EngineStats, GpuStats
 from tutti_server.engine.engine_stats import add_up
+from tutti_server.plugins.accounts.database.address import state_folder
 from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
 from tutti_server.plugins.accounts.keys.key_metrics import KeyMetrics
 from tutti_server.plugins.telemetry.open_telemetry import CLOSE_TIMEOUT_S
@@ -161,7 +162,7 @@ def test_a_service_is_confined(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_only_the_cache_and_uploads_can_be_written(name: str) -> None:
+def test_only_the_cache_the_database_and_uploads_can_be_written(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The root is read-only; the uploads that are accepted at the same time fit into the temporary folder."""
     service = SERVICES[name]
     assert service["read_only"] is True
@@ -172,8 +173,11 @@ def test_only_the_cache_and_uploads_can_be_written(name: str) -> None:
     uploads_mb = int(environment["TUTTI_MAX_UPLOADS"]) * int(environment["TUTTI_MAX_UPLOAD_MB"])
     assert uploads_mb <= 1000 * int(match[1])
     caches = {value for line in arguments_of("ENV") for value in shlex.split(line) if "_CACHE_DIR=/" in value}
-    (cache,) = (volume.split(":")[1] for volume in service["volumes"])
+    cache, state = (volume.split(":")[1] for volume in service["volumes"])
     assert all(value.split("=")[1].startswith(cache) for value in caches)
+    monkeypatch.setenv("HOME", "/home/tutti")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert state_folder().parent == Path(state)
 
 
 # Dockerfile.
@@ -205,8 +209,8 @@ def test_the_image_has_the_torch_of_the_makefile() -> None:
 def test_the_container_runs_without_rights() -> None:
     (user,) = arguments_of("USER")
     assert user not in ("root", "0")
-    (cache,) = {volume.split(":")[1] for name in OURS for volume in SERVICES[name]["volumes"]}
-    assert re.search(rf"--owner={user} .*{re.escape(cache)}\b", DOCKERFILE), "the volume would belong to root"
+    for folder in {volume.split(":")[1] for name in OURS for volume in SERVICES[name]["volumes"]}:
+        assert re.search(rf"--owner={user} .*{re.escape(folder)}(\s|$)", DOCKERFILE), "the volume would belong to root"
 
 
 def test_health_checks_ask_a_route_on_the_ports_that_are_served() -> None:

@@ -256,9 +256,12 @@ def test_the_user_is_that_of_the_image() -> None:
 
 @pytest.mark.parametrize(("form", "service"), FORMS.items())
 def test_volumes_are_what_compose_lets_the_service_write(form: str, service: str) -> None:
-    """The cache, the uploads that are accepted at the same time, and the shared memory of all gateways."""
+    """The cache, the uploads that are accepted at the same time, and the shared memory of all gateways.
+
+    Not the folder of a database: what a pod keeps alone goes with it.
+    """
     mounts = {mount["mountPath"]: mount["name"] for mount in container(form)["volumeMounts"]}
-    (cache,) = (volume.split(":")[1] for volume in SERVICES[service]["volumes"])
+    cache, _ = (volume.split(":")[1] for volume in SERVICES[service]["volumes"])
     (temporary,) = (folder.split(":")[0] for folder in SERVICES[service]["tmpfs"])
     assert set(mounts) == {cache, temporary, "/dev/shm"}
     volumes = {volume["name"]: volume["emptyDir"] for volume in pod(form)["volumes"]}
