@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from random import Random
 from typing import Any
@@ -48,7 +49,11 @@ def test_golden_cases(case: dict[str, Any]) -> None:
 
 
 def test_translations_are_joined_as_the_server_joins_them() -> None:
+    """In both clients."""
     assert translations.WITHOUT_SPACES == languages.WITHOUT_SPACES
+    script = (WIRE.parents[1] / "clients/js/src/translations.ts").read_text()
+    (listed,) = re.findall(r"WITHOUT_SPACES: readonly string\[\] = (\[.+\]);", script)
+    assert set(json.loads(listed)) == languages.WITHOUT_SPACES
 
 
 @pytest.mark.parametrize(
