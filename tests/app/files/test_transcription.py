@@ -22,7 +22,7 @@ from tutti_server.app.session.core.final_sampling import RECORDING_BEAMS
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
 from tutti_server.app.session.messages import events
-from tutti_server.app.session.speech.endpointing import SpeechDetector
+from tutti_server.app.session.speech.endpointing import DetectAhead, SpeechDetector
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE, ModelInfo, Priority
 from tutti_server.engine.errors import EngineFailed
@@ -66,6 +66,16 @@ class EdgeDetector(LevelDetector):
         return bool(frame[0] or frame[-1])
 
 
+class NotingDetector(LevelDetector):
+    """Notes how many samples it gets at a time."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+
+    def prepare(self, frames: Samples) -> None:
+        self.lengths.append(len(frames))
+
+
 def ignore(_: events.Event) -> None:
     pass
 
@@ -89,8 +99,9 @@ async def run(
     detector: Callable[[], SpeechDetector] = LevelDetector,
     options: TranscriptionOptions = DEFAULT_OPTIONS,
     on_progress: Callable[[float], None] | None = None,
+    detect_ahead: DetectAhead | None = None,
 ) -> None:
-    config = SessionConfig(make_detector=detector)
+    config = SessionConfig(make_detector=detector, detect_ahead=detect_ahead)
     await transcribe(
         transcriber,
         audio,
@@ -234,7 +245,7 @@ async def test_a_long_recording_needs_as_many_objects_as_ten_minutes() -> None:
 
     async def audio() -> AsyncIterator[Samples]:
         nonlocal n_windows
-        for _ in range(4):
+        for _ in range(9):
             async for piece in repeated(TURN, minutes=10):
                 yield piece
             n_windows += len(transcriber.shown)
@@ -249,11 +260,11 @@ async def test_a_long_recording_needs_as_many_objects_as_ten_minutes() -> None:
         detector=EdgeDetector,
         options=TranscriptionOptions(carries_context=True),
     )
-    assert n_windows >= 220
+    assert n_windows >= 500
     assert transcriber.most_kept <= MAX_BACKLOG + 2
     assert max(n_tasks) <= MAX_BACKLOG + 2
-    # Python itself makes objects now and then, the fewer the longer it runs. One object for each window would be more
-    # than 50 in each ten minutes.
+    # Python itself makes objects, fewer each time: about 150 in the second ten minutes, and 0 to 30 from the sixth on.
+    # One object for each window would be more than 50 each time.
     assert min(after - before for before, after in pairwise(n_objects)) < 50
 
 
@@ -286,3 +297,15 @@ def test_beams_of_recordings_follow_the_operator_or_the_model(
     options = TranscriptionOptions(temperature=temperature)
     config = session_config(SessionConfig(beam_size=chosen), options, model)
     assert config.beam_size == beam_size
+
+
+@pytest.mark.parametrize(("is_shared", "most_s"), [(False, 10), (True, 1)])
+async def test_a_session_gets_short_pieces_where_live_ones_wait_for_them(is_shared: bool, most_s: int) -> None:
+    detector = NotingDetector()
+
+    async def detect_ahead(upcoming: object) -> None:
+        pass
+
+    ahead = detect_ahead if is_shared else None
+    await run(FakeTranscriber(), repeated(silence(25), 25 / 60), detector=lambda: detector, detect_ahead=ahead)
+    assert max(detector.lengths) == most_s * SAMPLE_RATE and sum(detector.lengths) == 25 * SAMPLE_RATE
