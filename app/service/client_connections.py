@@ -1,7 +1,7 @@
 """Connections of clients: admitted, or unauthenticated, as no request or no valid key has come from them.
 
-Those that are unauthenticated are not admitted as sessions or uploads. Their number is bounded, in all and for each
-address, and so is their time.
+The service limits the number of unauthenticated connections, in all and for each address, and the time that each may
+stay so.
 """
 
 import asyncio

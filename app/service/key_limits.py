@@ -139,7 +139,7 @@ class KeyLimits:
 
     @asynccontextmanager
     async def _leased(self, key: ApiKey, may_return: bool) -> AsyncIterator[AdmitSession]:
-        """Take a lease of one session of those that the key may have."""
+        """Hold the lease of one session. A key may have as many leases as its limit of sessions says."""
         if key.sessions is None:
             yield _admit_any
             return

@@ -155,7 +155,7 @@ class Channel:
         self._buffer.append(samples)
         self.earlier.submit()
         if self._buffer.end < self._endpointer.position:
-            # The session goes on where even the detector needs no audio yet.
+            # The detector of a continued session begins later: it does not need this audio.
             self.earlier.forget_before(self._buffer.end)
         endpointer = self._endpointer
         for frame, change in endpointer.push(self._next_frames()):

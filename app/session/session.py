@@ -153,7 +153,7 @@ class Session:
         if api.is_terminal(event):
             del self._port.requests[request_id]
         elif isinstance(event, api.DoneEvent):
-            # A translation follows: its events go to the translations. This event is still that of the text.
+            # The engine also translates this window: later events are the translation's. This event is the text's.
             assert self._intake
             translations = self._intake.channels[request.owner.channel].finals.translations
             self._port.requests[request_id] = replace(request, kind=RequestKind.TRANSLATION, owner=translations)

@@ -1,6 +1,7 @@
 """Which unauthenticated connections are counted together, and when a connection counts."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,8 @@ from tutti_server.app.service.shared_state import AdmissionCounter
 SETTINGS = Settings(max_strangers=10, max_strangers_per_address=2, trusted_proxies="127.0.0.1, 10.0.0.0/8")
 
 
-def unauthenticated(**values: int) -> UnauthenticatedConnections:
-    settings = replace(SETTINGS, **values)  # type: ignore[arg-type]  # numbers only
+def unauthenticated(**values: Any) -> UnauthenticatedConnections:
+    settings = replace(SETTINGS, **values)
     return UnauthenticatedConnections(settings, Metrics(FakeTranscriber()).unauthenticated, AdmissionCounter())
 
 
