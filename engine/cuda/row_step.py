@@ -17,7 +17,7 @@ from tutti_server.engine.cuda.kernels.attention import SPLIT_STATES
 from tutti_server.engine.cuda.kernels.int8_attention import LOG2_E
 from tutti_server.engine.cuda.kernels.linear import N_SPLITS, n_chains
 from tutti_server.engine.cuda.nvrtc import TOGETHER, CudaError, Kernel, compile_cached, max_shared_bytes
-from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.kv_cache import INT8_MAX, KVCache
 from tutti_server.engine.model.whisper import Decoder, DecoderLayer
 
 logger = logging.getLogger(__name__)
@@ -42,8 +42,8 @@ class _Model(ctypes.Structure):
         *(
             (name, ctypes.c_void_p)
             for name in (
-                "layers", "tokens", "positions", "norm", "norm_bias", "own_cache", "cross_cache", "row_tokens",
-                "row_positions", "row_slots", "lengths", "scratch", "barrier", "logits",
+                "layers", "tokens", "positions", "norm", "norm_bias", "own_cache", "cross_cache", "cross_scales",
+                "row_tokens", "row_positions", "row_slots", "lengths", "scratch", "barrier", "logits",
             )
         ),
         *(
@@ -89,11 +89,18 @@ def load_row_steps(decoder: Decoder, fused: FusedDecoder, cache: KVCache) -> "di
 def has_same_bits(step: "RowStep", fused: FusedDecoder, cache: KVCache) -> bool:
     """Whether the kernel gives the logits, keys and values that the other kernels give, over random caches."""
     rows, device = step.n_rows, cache.device
+    scales = () if cache.cross_scales is None else cache.cross_scales
     n_positions, n_states = cache.self_attention.shape[4], cache.cross_attention.shape[4]
     generator = torch.Generator(device).manual_seed(0)
-    for part in (cache.self_attention, cache.cross_attention):
-        for layer in part:
+    for layer in cache.self_attention:
+        layer[:, :rows].normal_(generator=generator)
+    for layer in cache.cross_attention:
+        if layer.dtype == torch.int8:
+            layer[:, :rows].random_(-INT8_MAX, INT8_MAX + 1, generator=generator)
+        else:
             layer[:, :rows].normal_(generator=generator)
+    for layer in scales:
+        layer[:, :rows].uniform_(0.5 / INT8_MAX, 4.0 / INT8_MAX, generator=generator)
     cache.lengths[:rows] = torch.tensor([n_states, n_states // 2][:rows], dtype=torch.int32, device=device)
     slots = torch.arange(rows, device=device)
     positions = [min(at, n_positions - 1) for at in (0, 1, 63, 64, SPLIT_STATES - 1, SPLIT_STATES, n_positions)]
@@ -107,9 +114,9 @@ def has_same_bits(step: "RowStep", fused: FusedDecoder, cache: KVCache) -> bool:
         expected = fused.logits(fused(tokens[:, None], starts, slots)[:, 0])
         is_same = is_same and torch.equal(found, expected)
         is_same = is_same and torch.equal(own, cache.self_attention[:, :, slots, :, starts])
-    for part in (cache.self_attention, cache.cross_attention):
+    for part in (cache.self_attention, cache.cross_attention, scales):
         for layer in part:
-            layer[:, :rows] = 0.0
+            layer[:, :rows] = 0
     cache.lengths[:rows] = 0
     return is_same
 
@@ -121,7 +128,6 @@ def can_run(decoder: Decoder, cache: KVCache, capability: tuple[int, int]) -> bo
     return (
         capability >= CAPABILITY
         and cache.dtype in (torch.bfloat16, torch.float16)
-        and cache.cross_scales is None
         and cache.encoder_states is None
         and width % (64 * N_SPLITS) == 0
         and width <= _MAX_WIDTH
@@ -152,6 +158,7 @@ class RowStep:
             "SPLIT_STATES": SPLIT_STATES,
             "CHAINS": n_chains(width),
             "IS_BF16": int(cache.dtype == torch.bfloat16),
+            "INT8_CROSS": int(cache.cross_scales is not None),
         }
         options = [f"-D{name}={value}" for name, value in definitions.items()]
         image = compile_cached(SOURCE.read_text(), "row_step", options)
@@ -184,6 +191,8 @@ class RowStep:
             decoder.layer_norm.bias,
             cache.self_attention,
             cache.cross_attention,
+            # A pointer that the kernel does not use still needs a tensor.
+            cache.cross_attention if cache.cross_scales is None else cache.cross_scales,
             tokens,
             positions,
             slots,

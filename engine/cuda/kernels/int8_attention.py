@@ -78,6 +78,21 @@ def _add_values(first, second, values, weights, shrink, PTX: tl.constexpr):
 
 
 @triton.jit
+def _times(x, y, PTX: tl.constexpr):
+    """Products that no version of the compiler joins with a sum, so that `row_step.cu` can add them up alike."""
+    if PTX:
+        return tl.inline_asm_elementwise(
+            "mul.rn.f32 $0, $1, $2;",
+            constraints="=f,f,f",
+            args=[x, y],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    return x * y
+
+
+@triton.jit
 def _integer(words, INDEX: tl.constexpr):
     return (words << (24 - 8 * INDEX)) >> 24
 
@@ -107,20 +122,21 @@ def _in_two_parts(query):
 
     `(words, 4)` to `(words,)`, `(words,)` and one number.
     """
-    scale = tl.maximum(tl.max(tl.max(tl.abs(query), 1), 0) / 127.0, 1e-30)
-    query /= scale
+    scale = tl.maximum(tl.max(tl.max(tl.abs(query), 1), 0) * (1.0 / 127.0), 1e-30)
+    # Rounded as IEEE 754 says, so that no compiler joins it with the sums that follow.
+    query = tl.div_rn(query, scale)
     coarse = tl.floor(query + 0.5)
     fine = tl.floor((query - coarse) * 254.0 + 0.5)
     return _pack(coarse), _pack(fine), scale
 
 
 @triton.jit
-def _store_sums(places, first, second, shares):
+def _store_sums(places, first, second, shares, PTX: tl.constexpr):
     """Add up the sums of all keys by their shares, and store the four of each word beside one another."""
-    tl.store(places, tl.sum(_half(first, 0) * shares[:, None], 0))
-    tl.store(places + 1, tl.sum(_half(first, 1) * shares[:, None], 0))
-    tl.store(places + 2, tl.sum(_half(second, 0) * shares[:, None], 0))
-    tl.store(places + 3, tl.sum(_half(second, 1) * shares[:, None], 0))
+    tl.store(places, tl.sum(_times(_half(first, 0), shares[:, None], PTX), 0))
+    tl.store(places + 1, tl.sum(_times(_half(first, 1), shares[:, None], PTX), 0))
+    tl.store(places + 2, tl.sum(_times(_half(second, 0), shares[:, None], PTX), 0))
+    tl.store(places + 3, tl.sum(_times(_half(second, 1), shares[:, None], PTX), 0))
 
 
 @triton.jit
@@ -193,9 +209,9 @@ def _cross_attention_in_8_bits(
     largest = tl.max(peak, 0)
     shares = tl.exp2(peak - largest)
     entry = ((row * n_heads + head) * SPLITS + split).to(tl.int64)
-    _store_sums(PARTIALS + (entry * WORDS + words) * 4, first, second, shares / _VALUE_FACTOR)
+    _store_sums(PARTIALS + (entry * WORDS + words) * 4, first, second, shares / _VALUE_FACTOR, PTX)
     tl.store(STATS + 2 * entry, largest)
-    tl.store(STATS + 2 * entry + 1, tl.sum(total * shares, 0))
+    tl.store(STATS + 2 * entry + 1, tl.sum(_times(total, shares, PTX), 0))
 
 
 def attend_in_8_bits(

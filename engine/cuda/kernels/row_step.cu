@@ -13,7 +13,8 @@
 // Triton chooses. `engine/cuda/row_step.py` compares the two before it uses this kernel.
 //
 // The names in capitals come from the compiler's command line:
-// D width, HEADS, ROWS, SPLITS and SPLIT_STATES of cross-attention, CHAINS of products with D inputs, IS_BF16.
+// D width, HEADS, ROWS, SPLITS and SPLIT_STATES of cross-attention, CHAINS of products with D inputs, IS_BF16, and
+// INT8_CROSS where the keys and values of cross-attention are in 8 bits.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -47,7 +48,8 @@ struct Model {
     const Layer *layers;
     const u16 *tokens, *positions, *norm, *norm_bias;  // embeddings, and the last norm
     u16 *own_cache;           // (layers, 2, slots, heads, n_positions, 64)
-    const u16 *cross_cache;   // (layers, 2, slots, heads, n_states, 64)
+    const u8 *cross_cache;    // (layers, 2, slots, heads, n_states, 64), in 16 or in 8 bits
+    const u16 *cross_scales;  // (layers, 2, slots, heads, n_states): of keys and values in 8 bits
     const i64 *row_tokens, *row_positions, *row_slots;
     const int *lengths;       // encoder states of each slot
     u8 *scratch;
@@ -716,26 +718,223 @@ __device__ void attend_to_own(const Model &model, const Shared &shared, OwnUnit 
 
 struct CrossUnit {
     int entry, n;  // `entry` counts rows, heads and splits; `n`: encoder states of this split
-    const u16 *keys, *values;
+    u64 keys, values;  // where they begin in the cache, in states
 
     __device__ __forceinline__ CrossUnit(const Model &model, int layer, int unit) {
         entry = unit;
         int split = unit % SPLITS, head = unit / SPLITS % HEADS, row = unit / SPLITS / HEADS;
         i64 slot = model.row_slots[row];
         n = max(0, min(SPLIT_STATES, model.lengths[slot] - split * SPLIT_STATES));
-        u64 each = u64(model.n_cache_slots) * HEADS * model.n_states * HEAD_DIM;
-        u64 offset = ((u64(slot) * HEADS + head) * model.n_states + split * SPLIT_STATES) * HEAD_DIM;
-        keys = model.cross_cache + (2 * u64(layer)) * each + offset;
+        u64 each = u64(model.n_cache_slots) * HEADS * model.n_states;
+        keys = 2 * u64(layer) * each + (u64(slot) * HEADS + head) * model.n_states + split * SPLIT_STATES;
         values = keys + each;
     }
 };
 
 constexpr int N_CROSS = ROWS * HEADS * SPLITS;
 
-__device__ void attend_to_states(const Model &model, const Shared &shared, CrossUnit unit, bool is_copied, Passed passed) {
-    if (unit.n == 0) return;
+#if INT8_CROSS
+
+// Keys and values in 8 bits: a warp attends to a split, as a program of `int8_attention.py` does. Four lanes share a key,
+// of which each has four words.
+
+constexpr int SPLIT_BYTES = SPLIT_STATES * HEAD_DIM;
+constexpr int CROSS_WARPS = 2 * KV_BYTES / (2 * SPLIT_BYTES);  // whose keys and values are in shared memory
+constexpr int ROUND = 32;                                      // keys
+constexpr int ROUNDS = SPLIT_STATES / ROUND;
+
+// The first split of this warp, which it attends to with `attend_to_states`.
+__device__ __forceinline__ int first_cross_unit() {
+    int warp = threadIdx.x / 32;
+    return warp < CROSS_WARPS ? int(blockIdx.x) + warp * int(gridDim.x) : N_CROSS;
+}
+
+__device__ __forceinline__ u32 keys_of_warp(const Shared &shared) { return shared.keys + threadIdx.x / 32 * 2 * SPLIT_BYTES; }
+
+__device__ void copy_states(const Model &model, const Shared &shared, const CrossUnit &unit) {
+    u32 keys = keys_of_warp(shared);
+    for (int i = threadIdx.x & 31; i < unit.n * HEAD_DIM / 16; i += 32) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                     ::"r"(keys + i * 16), "l"(model.cross_cache + unit.keys * HEAD_DIM + i * 16) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                     ::"r"(keys + SPLIT_BYTES + i * 16), "l"(model.cross_cache + unit.values * HEAD_DIM + i * 16) : "memory");
+    }
+}
+
+__device__ __forceinline__ float floor_of(float x) {
+    float y;
+    asm("cvt.rmi.ftz.f32.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ u32 to_f16(float x) {
+    u16 y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float from_f16(u32 pair, int which) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(u16(pair >> (16 * which))));
+    return y;
+}
+__device__ __forceinline__ int dot4(u32 x, u32 y, int sum) {
+    int z;
+    asm("dp4a.s32.s32 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(y), "r"(sum));
+    return z;
+}
+__device__ __forceinline__ int dot(const u32 (&x)[4], const u32 (&y)[4]) {
+    int sum = dot4(x[3], y[3], dot4(x[2], y[2], dot4(x[1], y[1], dot4(x[0], y[0], 0))));
+    sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 1);
+}
+__device__ __forceinline__ void load_words(u32 (&out)[4], u32 at, bool exists) {
+    out[0] = out[1] = out[2] = out[3] = 0;
+    if (exists)
+        asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(at) : "memory");
+}
+// As `_add_values` there: sums of two values each shrink, and the four values of a word are added with their weight.
+__device__ __forceinline__ void add_values(u32 &first, u32 &second, u32 values, u32 weights, u32 shrinks) {
+    asm("{ .reg .b32 unsigned, low, high;"
+        "xor.b32 unsigned, %2, 0x80808080;"
+        "prmt.b32 low, unsigned, 0x64646464, 0x4140;"
+        "prmt.b32 high, unsigned, 0x64646464, 0x4342;"
+        "sub.f16x2 low, low, %5;"
+        "sub.f16x2 high, high, %5;"
+        "mul.f16x2 %0, %0, %4;"
+        "mul.f16x2 %1, %1, %4;"
+        "fma.rn.f16x2 %0, low, %3, %0;"
+        "fma.rn.f16x2 %1, high, %3, %1; }"
+        : "+r"(first), "+r"(second) : "r"(values), "r"(weights), "r"(shrinks), "r"(0x64806480));
+}
+
+// A query as two in 8 bits. A lane has two numbers of it; it gets the words that it multiplies keys by.
+struct Query8 {
+    u32 coarse[4], fine[4];
+    float scale;
+
+    __device__ __forceinline__ Query8(u32 pair) {
+        int lane = threadIdx.x & 31;
+        float x[2] = {widen(u16(pair)), widen(u16(pair >> 16))};
+        float largest = fmaxf(fabsf(x[0]), fabsf(x[1]));
+        for (int mask = 16; mask > 0; mask /= 2) largest = fmaxf(largest, bfly(largest, mask));
+        scale = fmaxf(times(largest, __uint_as_float(0x3c010204)), 1e-30f);
+        u32 words[2] = {0, 0};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float y = __fdiv_rn(x[i], scale), whole = floor_of(plus(y, 0.5f));
+            float rest = floor_of(fused(plus(y, -whole), 254.0f, 0.5f));
+            words[0] |= (u32(int(whole)) & 255) << ((lane & 1) * 16 + 8 * i);
+            words[1] |= (u32(int(rest)) & 255) << ((lane & 1) * 16 + 8 * i);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) words[i] |= __shfl_xor_sync(0xffffffffu, words[i], 1);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            coarse[j] = __shfl_sync(0xffffffffu, words[0], (lane & 3) * 8 + 2 * j);
+            fine[j] = __shfl_sync(0xffffffffu, words[1], (lane & 3) * 8 + 2 * j);
+        }
+    }
+};
+
+// This warp's split, whose keys and values it has begun to copy.
+__device__ void attend_to_split(const Model &model, const Shared &shared, const CrossUnit &unit, Passed passed) {
+    int lane = threadIdx.x & 31, group = lane / 4, part = lane & 3;
+    u32 scales[ROUNDS] = {};  // of a key and its value each
+#pragma unroll
+    for (int round = 0; round < ROUNDS; round++) {
+        int key = round * ROUND + lane;
+        if (key < unit.n)
+            scales[round] = model.cross_scales[unit.keys + key] | u32(model.cross_scales[unit.values + key]) << 16;
+    }
+    Query8 query(take4(passed.now + QUERY_AT + (unit.entry / SPLITS * HEAD_DIM + 2 * lane) * 2));
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncwarp();
+    float factor = times(model.scale, query.scale), peak = -1e30f, total = 0.0f;
+    u32 first[4][4] = {}, second[4][4] = {};  // of keys and words
+    u32 at = keys_of_warp(shared) + group * HEAD_DIM + part * 16;
+#pragma unroll 1
+    for (int begin = 0; begin < unit.n; begin += ROUND, at += ROUND * HEAD_DIM) {
+        // Each lane weighs one key.
+        float score = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 words[4];
+            load_words(words, at + 8 * i * HEAD_DIM, begin + 8 * i + group < unit.n);
+            float coarse = float(dot(words, query.coarse)), fine = float(dot(words, query.fine));
+            float found = __shfl_sync(0xffffffffu, fused(fine, __uint_as_float(0x3b810204), coarse), (lane & 7) * 4);
+            score = lane / 8 == i ? found : score;
+        }
+        bool exists = begin + lane < unit.n;
+        score = exists ? times(times(factor, widen(u16(scales[0]))), score) : -1e30f;
+        float higher = fmaxf(peak, score), weight = exists ? exp2_of(plus(score, -higher)) : 0.0f;
+        float shrink = exp2_of(plus(peak, -higher));
+        peak = higher;
+        total = fused(total, shrink, weight);
+        u32 both = to_f16(times(times(weight, widen(u16(scales[0] >> 16))), 8.0f)) | to_f16(shrink) << 16;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 own = __shfl_sync(0xffffffffu, both, group + 8 * i), words[4];
+            u32 weights = __byte_perm(own, 0, 0x1010), shrinks = __byte_perm(own, 0, 0x3232);
+            load_words(words, at + SPLIT_BYTES + 8 * i * HEAD_DIM, begin + 8 * i + group < unit.n);
+#pragma unroll
+            for (int j = 0; j < 4; j++) add_values(first[i][j], second[i][j], words[j], weights, shrinks);
+        }
+#pragma unroll
+        for (int round = 0; round + 1 < ROUNDS; round++) scales[round] = scales[round + 1];
+    }
+    float largest = peak;
+    for (int mask = 16; mask > 0; mask /= 2) largest = fmaxf(largest, bfly(largest, mask));
+    float share = exp2_of(plus(peak, -largest)), part_share = divide(share, 8.0f), shares[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) shares[i] = __shfl_sync(0xffffffffu, part_share, group + 8 * i);
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        float sums[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                float x = times(from_f16(k < 2 ? first[i][j] : second[i][j], k & 1), shares[i]);
+                sums[k] = i == 0 ? x : plus(sums[k], x);
+            }
+            for (int mask = 16; mask > 2; mask /= 2) sums[k] = plus(sums[k], bfly(sums[k], mask));
+        }
+        if (group == j) {
+            int to = PARTIALS_AT + (unit.entry * HEAD_DIM + (part * 4 + j) * 4) * 4;
+            passed.put8(to, sums[0], sums[1]);
+            passed.put8(to + 8, sums[2], sums[3]);
+        }
+    }
+    total = times(total, share);
+    for (int mask = 16; mask > 0; mask /= 2) total = plus(total, bfly(total, mask));
+    if (lane == 0) passed.put8(STATS_AT + unit.entry * 8, largest, total);
+    __syncwarp();
+}
+
+// Begin to copy what this block attends to first.
+__device__ void copy_first_states(const Model &model, const Shared &shared, int layer) {
+    int unit = first_cross_unit();
+    if (unit < N_CROSS) copy_states(model, shared, CrossUnit(model, layer, unit));
+}
+
+__device__ void attend_to_states(const Model &model, const Shared &shared, int layer, Passed passed) {
+    int begin = first_cross_unit();
+    for (int i = begin; i < N_CROSS; i += CROSS_WARPS * gridDim.x) {
+        CrossUnit unit(model, layer, i);
+        if (i != begin) copy_states(model, shared, unit);
+        if (unit.n > 0) attend_to_split(model, shared, unit, passed);
+    }
+}
+
+#else
+
+__device__ void copy_states(const Model &model, const Shared &shared, const CrossUnit &unit) {
+    const u16 *cache = reinterpret_cast<const u16 *>(model.cross_cache);
+    copy_keys(shared, cache + unit.keys * HEAD_DIM, cache + unit.values * HEAD_DIM, unit.n);
+}
+
+__device__ void attend_to_split(const Model &model, const Shared &shared, const CrossUnit &unit, Passed passed) {
     int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-    if (!is_copied) copy_keys(shared, unit.keys, unit.values, unit.n);
     Query query;
     query.load(passed.now + QUERY_AT + u64(unit.entry / SPLITS) * HEAD_DIM * 2);
     await_keys();
@@ -745,6 +944,22 @@ __device__ void attend_to_states(const Model &model, const Shared &shared, Cross
         passed.put8(PARTIALS_AT + (unit.entry * HEAD_DIM + warp * 8 + 2 * lane) * 4, softmax.acc[0], softmax.acc[1]);
     if (threadIdx.x == 0) passed.put8(STATS_AT + unit.entry * 8, softmax.peak, softmax.total);
 }
+
+// Begin to copy what this block attends to first.
+__device__ void copy_first_states(const Model &model, const Shared &shared, int layer) {
+    if (blockIdx.x < N_CROSS) copy_states(model, shared, CrossUnit(model, layer, blockIdx.x));
+}
+
+__device__ void attend_to_states(const Model &model, const Shared &shared, int layer, Passed passed) {
+    for (int i = blockIdx.x; i < N_CROSS; i += gridDim.x) {
+        CrossUnit unit(model, layer, i);
+        if (unit.n == 0) continue;
+        if (i != blockIdx.x) copy_states(model, shared, unit);
+        attend_to_split(model, shared, unit, passed);
+    }
+}
+
+#endif
 
 // Combine the splits of the heads that this block's part of the next product reads.
 __device__ void combine_splits(const Model &model, const Shared &shared, int part, Passed passed) {
@@ -847,13 +1062,9 @@ __device__ void run_layer(const Model &model, int index, const Shared &shared, R
     });
     blocks.pass();
 
-    if (blockIdx.x < N_CROSS) {
-        CrossUnit unit(model, index, blockIdx.x);
-        copy_keys(shared, unit.keys, unit.values, unit.n);
-    }
+    copy_first_states(model, shared, index);
     blocks.expect();
-    for (int i = blockIdx.x; i < N_CROSS; i += gridDim.x)
-        attend_to_states(model, shared, CrossUnit(model, index, i), i == blockIdx.x, passed);
+    attend_to_states(model, shared, index, passed);
     blocks.pass();
     blocks.expect();
 

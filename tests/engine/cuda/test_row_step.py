@@ -40,7 +40,7 @@ def make(**changes: Any) -> tuple[Whisper, KVCache]:
         ({"dtype": torch.float16}, (10, 0), True),
         ({}, (8, 9), False),
         ({"dtype": torch.float32}, (9, 0), False),
-        ({"has_int8_cross": True}, (9, 0), False),
+        ({"has_int8_cross": True}, (9, 0), True),
         ({"decoder_layers": 3}, (9, 0), False),
         ({"decoder_ffn_dim": 512}, (9, 0), False),
         ({"decoder_attention_heads": 2}, (9, 0), False),
@@ -163,9 +163,10 @@ def test_the_kernel_is_used_where_it_works_and_gives_the_same_bits(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("has_int8_cross", [False, True])
 @pytest.mark.parametrize(("name", "dtype"), [("base", torch.float16), ("turbo", torch.bfloat16)])
 @torch.inference_mode()
-def test_one_kernel_gives_the_bits_of_many(name: str, dtype: torch.dtype) -> None:
+def test_one_kernel_gives_the_bits_of_many(name: str, dtype: torch.dtype, has_int8_cross: bool) -> None:
     """So does the second launch, which finds the scratch memory as the first one left it."""
     config = replace(SIZES[name], encoder_layers=1)
     device = torch.device("cuda")
@@ -173,7 +174,7 @@ def test_one_kernel_gives_the_bits_of_many(name: str, dtype: torch.dtype) -> Non
     fill(model)
     for parameter in model.decoder.parameters():
         parameter.add_(torch.randn_like(parameter) * 0.02)
-    cache = KVCache(config, N_SLOTS, device, dtype)
+    cache = KVCache(config, N_SLOTS, device, dtype, has_int8_cross=has_int8_cross)
     fused = FusedDecoder(model.decoder, cache)
     assert can_run(model.decoder, cache, torch.cuda.get_device_capability())
     for n_rows in row_step.ROWS:
