@@ -735,30 +735,49 @@ constexpr int N_CROSS = ROWS * HEADS * SPLITS;
 
 #if INT8_CROSS
 
-// Keys and values in 8 bits: a warp attends to a split, as a program of `int8_attention.py` does. Four lanes share a key,
-// of which each has four words.
+// Keys and values in 8 bits: four warps attend to a split as a program of `int8_attention.py` does, which has one warp.
+// Each of them has eight keys of a round; four lanes share a key, of which each has four words.
 
 constexpr int SPLIT_BYTES = SPLIT_STATES * HEAD_DIM;
-constexpr int CROSS_WARPS = 2 * KV_BYTES / (2 * SPLIT_BYTES);  // whose keys and values are in shared memory
-constexpr int ROUND = 32;                                      // keys
+constexpr int CROSS_UNITS = 2 * KV_BYTES / (2 * SPLIT_BYTES);  // splits at a time, by shared memory
+constexpr int CROSS_THREADS = THREADS / CROSS_UNITS;           // of a split
+constexpr int ROUND = CROSS_THREADS / 4;                       // keys
 constexpr int ROUNDS = SPLIT_STATES / ROUND;
+static_assert(ROUND == 32, "the sums below are written for it");
 
-// The first split of this warp, which it attends to with `attend_to_states`.
+// The first split of this thread, which it attends to with `attend_to_states`.
 __device__ __forceinline__ int first_cross_unit() {
-    int warp = threadIdx.x / 32;
-    return warp < CROSS_WARPS ? int(blockIdx.x) + warp * int(gridDim.x) : N_CROSS;
+    return int(blockIdx.x) + int(threadIdx.x) / CROSS_THREADS * int(gridDim.x);
+}
+__device__ __forceinline__ void sync_cross_unit() { sync_threads(2 + threadIdx.x / CROSS_THREADS, CROSS_THREADS); }
+
+__device__ __forceinline__ u32 keys_of_unit(const Shared &shared) {
+    return shared.keys + threadIdx.x / CROSS_THREADS * 2 * SPLIT_BYTES;
 }
 
-__device__ __forceinline__ u32 keys_of_warp(const Shared &shared) { return shared.keys + threadIdx.x / 32 * 2 * SPLIT_BYTES; }
+// Scales of this thread's keys, the low halves, and of their values.
+struct CrossScales {
+    u32 pairs[ROUNDS];
+};
 
-__device__ void copy_states(const Model &model, const Shared &shared, const CrossUnit &unit) {
-    u32 keys = keys_of_warp(shared);
-    for (int i = threadIdx.x & 31; i < unit.n * HEAD_DIM / 16; i += 32) {
+// Begin to copy the keys and values of a split.
+__device__ CrossScales copy_states(const Model &model, const Shared &shared, const CrossUnit &unit) {
+    int thread = threadIdx.x % CROSS_THREADS;
+    CrossScales scales = {};
+#pragma unroll
+    for (int round = 0; round < ROUNDS; round++) {
+        int key = round * ROUND + thread / 4;
+        if (key < unit.n)
+            scales.pairs[round] = model.cross_scales[unit.keys + key] | u32(model.cross_scales[unit.values + key]) << 16;
+    }
+    u32 keys = keys_of_unit(shared);
+    for (int i = thread; i < unit.n * HEAD_DIM / 16; i += CROSS_THREADS) {
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                      ::"r"(keys + i * 16), "l"(model.cross_cache + unit.keys * HEAD_DIM + i * 16) : "memory");
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
                      ::"r"(keys + SPLIT_BYTES + i * 16), "l"(model.cross_cache + unit.values * HEAD_DIM + i * 16) : "memory");
     }
+    return scales;
 }
 
 __device__ __forceinline__ float floor_of(float x) {
@@ -791,6 +810,14 @@ __device__ __forceinline__ void load_words(u32 (&out)[4], u32 at, bool exists) {
     if (exists)
         asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
                      : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(at) : "memory");
+}
+__device__ __forceinline__ u32 load_word(u32 at) {
+    u32 x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at) : "memory");
+    return x;
+}
+__device__ __forceinline__ void store_word(u32 at, u32 x) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
 }
 // As `_add_values` there: sums of two values each shrink, and the four values of a word are added with their weight.
 __device__ __forceinline__ void add_values(u32 &first, u32 &second, u32 values, u32 weights, u32 shrinks) {
@@ -836,93 +863,100 @@ struct Query8 {
     }
 };
 
-// This warp's split, whose keys and values it has begun to copy.
-__device__ void attend_to_split(const Model &model, const Shared &shared, const CrossUnit &unit, Passed passed) {
-    int lane = threadIdx.x & 31, group = lane / 4, part = lane & 3;
-    u32 scales[ROUNDS] = {};  // of a key and its value each
+// A split, whose keys and values these warps have begun to copy.
+__device__ void attend_to_split(
+    const Model &model, const Shared &shared, const CrossUnit &unit, const CrossScales &scales, Passed passed
+) {
+    int thread = threadIdx.x % CROSS_THREADS, warp = thread / 32, lane = thread & 31, key = thread / 4, part = lane & 3;
+    Query8 query(take4(passed.now + QUERY_AT + (unit.entry / SPLITS * HEAD_DIM + 2 * lane) * 2));
+    float factor = times(model.scale, query.scale), scores[ROUNDS];
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    sync_cross_unit();
+    u32 keys = keys_of_unit(shared), at = keys + key * HEAD_DIM + part * 16;
 #pragma unroll
     for (int round = 0; round < ROUNDS; round++) {
-        int key = round * ROUND + lane;
-        if (key < unit.n)
-            scales[round] = model.cross_scales[unit.keys + key] | u32(model.cross_scales[unit.values + key]) << 16;
+        bool exists = round * ROUND + key < unit.n;
+        u32 words[4];
+        load_words(words, at + round * ROUND * HEAD_DIM, exists);
+        float coarse = float(dot(words, query.coarse)), fine = float(dot(words, query.fine));
+        float score = fused(fine, __uint_as_float(0x3b810204), coarse);
+        scores[round] = exists ? times(times(factor, widen(u16(scales.pairs[round]))), score) : -1e30f;
     }
-    Query8 query(take4(passed.now + QUERY_AT + (unit.entry / SPLITS * HEAD_DIM + 2 * lane) * 2));
-    asm volatile("cp.async.wait_all;" ::: "memory");
-    __syncwarp();
-    float factor = times(model.scale, query.scale), peak = -1e30f, total = 0.0f;
-    u32 first[4][4] = {}, second[4][4] = {};  // of keys and words
-    u32 at = keys_of_warp(shared) + group * HEAD_DIM + part * 16;
-#pragma unroll 1
-    for (int begin = 0; begin < unit.n; begin += ROUND, at += ROUND * HEAD_DIM) {
-        // Each lane weighs one key.
-        float score = 0.0f;
+    float peak = -1e30f, total = 0.0f;
+    u32 first[4] = {}, second[4] = {};  // of words
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 words[4];
-            load_words(words, at + 8 * i * HEAD_DIM, begin + 8 * i + group < unit.n);
-            float coarse = float(dot(words, query.coarse)), fine = float(dot(words, query.fine));
-            float found = __shfl_sync(0xffffffffu, fused(fine, __uint_as_float(0x3b810204), coarse), (lane & 7) * 4);
-            score = lane / 8 == i ? found : score;
-        }
-        bool exists = begin + lane < unit.n;
-        score = exists ? times(times(factor, widen(u16(scales[0]))), score) : -1e30f;
-        float higher = fmaxf(peak, score), weight = exists ? exp2_of(plus(score, -higher)) : 0.0f;
+    for (int round = 0; round < ROUNDS; round++) {
+        bool exists = round * ROUND + key < unit.n;
+        float higher = fmaxf(peak, scores[round]), weight = exists ? exp2_of(plus(scores[round], -higher)) : 0.0f;
         float shrink = exp2_of(plus(peak, -higher));
         peak = higher;
         total = fused(total, shrink, weight);
-        u32 both = to_f16(times(times(weight, widen(u16(scales[0] >> 16))), 8.0f)) | to_f16(shrink) << 16;
+        u32 weights = to_f16(times(times(weight, widen(u16(scales.pairs[round] >> 16))), 8.0f)), shrinks = to_f16(shrink);
+        u32 words[4];
+        load_words(words, at + SPLIT_BYTES + round * ROUND * HEAD_DIM, exists);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 own = __shfl_sync(0xffffffffu, both, group + 8 * i), words[4];
-            u32 weights = __byte_perm(own, 0, 0x1010), shrinks = __byte_perm(own, 0, 0x3232);
-            load_words(words, at + SPLIT_BYTES + 8 * i * HEAD_DIM, begin + 8 * i + group < unit.n);
-#pragma unroll
-            for (int j = 0; j < 4; j++) add_values(first[i][j], second[i][j], words[j], weights, shrinks);
-        }
-#pragma unroll
-        for (int round = 0; round + 1 < ROUNDS; round++) scales[round] = scales[round + 1];
+        for (int j = 0; j < 4; j++)
+            add_values(first[j], second[j], words[j], weights * 0x10001, shrinks * 0x10001);
     }
-    float largest = peak;
-    for (int mask = 16; mask > 0; mask /= 2) largest = fmaxf(largest, bfly(largest, mask));
-    float share = exp2_of(plus(peak, -largest)), part_share = divide(share, 8.0f), shares[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) shares[i] = __shfl_sync(0xffffffffu, part_share, group + 8 * i);
+    // Where keys were, each warp finds the sums of one word of each part, and the softmax of all keys.
+    sync_cross_unit();
+    u32 softmax = keys + 8 * CROSS_THREADS * 4;
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        float sums[4];
+        store_word(keys + (2 * j * CROSS_THREADS + thread) * 4, first[j]);
+        store_word(keys + ((2 * j + 1) * CROSS_THREADS + thread) * 4, second[j]);
+    }
+    if (part == 0) {
+        store_word(softmax + key * 4, __float_as_uint(peak));
+        store_word(softmax + (ROUND + key) * 4, __float_as_uint(total));
+    }
+    sync_cross_unit();
+    peak = __uint_as_float(load_word(softmax + lane * 4));
+    float largest = peak;
+    for (int mask = 16; mask > 0; mask /= 2) largest = fmaxf(largest, bfly(largest, mask));
+    float share = exp2_of(plus(peak, -largest)), part_share = divide(share, 8.0f), sums[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float own = __shfl_sync(0xffffffffu, part_share, lane / 4 + 8 * i);
+        u32 from = keys + (2 * warp * CROSS_THREADS + 32 * i + lane) * 4;
+        u32 pairs[2] = {load_word(from), load_word(from + CROSS_THREADS * 4)};
 #pragma unroll
         for (int k = 0; k < 4; k++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float x = times(from_f16(k < 2 ? first[i][j] : second[i][j], k & 1), shares[i]);
-                sums[k] = i == 0 ? x : plus(sums[k], x);
-            }
-            for (int mask = 16; mask > 2; mask /= 2) sums[k] = plus(sums[k], bfly(sums[k], mask));
-        }
-        if (group == j) {
-            int to = PARTIALS_AT + (unit.entry * HEAD_DIM + (part * 4 + j) * 4) * 4;
-            passed.put8(to, sums[0], sums[1]);
-            passed.put8(to + 8, sums[2], sums[3]);
+            float x = times(from_f16(pairs[k / 2], k & 1), own);
+            sums[k] = i == 0 ? x : plus(sums[k], x);
         }
     }
-    total = times(total, share);
-    for (int mask = 16; mask > 0; mask /= 2) total = plus(total, bfly(total, mask));
-    if (lane == 0) passed.put8(STATS_AT + unit.entry * 8, largest, total);
-    __syncwarp();
+    for (int mask = 16; mask > 2; mask /= 2)
+#pragma unroll
+        for (int k = 0; k < 4; k++) sums[k] = plus(sums[k], bfly(sums[k], mask));
+    if (lane < 4) {
+        int to = PARTIALS_AT + (unit.entry * HEAD_DIM + (part * 4 + warp) * 4) * 4;
+        passed.put8(to, sums[0], sums[1]);
+        passed.put8(to + 8, sums[2], sums[3]);
+    }
+    if (warp == 0) {
+        total = times(__uint_as_float(load_word(softmax + (ROUND + lane) * 4)), share);
+        for (int mask = 16; mask > 0; mask /= 2) total = plus(total, bfly(total, mask));
+        if (lane == 0) passed.put8(STATS_AT + unit.entry * 8, largest, total);
+    }
+    sync_cross_unit();
 }
 
-// Begin to copy what this block attends to first.
-__device__ void copy_first_states(const Model &model, const Shared &shared, int layer) {
+// Begin to copy what these warps attend to first.
+__device__ CrossScales copy_first_states(const Model &model, const Shared &shared, int layer) {
     int unit = first_cross_unit();
-    if (unit < N_CROSS) copy_states(model, shared, CrossUnit(model, layer, unit));
+    return unit < N_CROSS ? copy_states(model, shared, CrossUnit(model, layer, unit)) : CrossScales{};
 }
 
-__device__ void attend_to_states(const Model &model, const Shared &shared, int layer, Passed passed) {
+__device__ void attend_to_states(
+    const Model &model, const Shared &shared, int layer, const CrossScales &first_scales, Passed passed
+) {
+    CrossScales scales = first_scales;
     int begin = first_cross_unit();
-    for (int i = begin; i < N_CROSS; i += CROSS_WARPS * gridDim.x) {
+    for (int i = begin; i < N_CROSS; i += CROSS_UNITS * gridDim.x) {
         CrossUnit unit(model, layer, i);
-        if (i != begin) copy_states(model, shared, unit);
-        if (unit.n > 0) attend_to_split(model, shared, unit, passed);
+        if (i != begin) scales = copy_states(model, shared, unit);
+        if (unit.n > 0) attend_to_split(model, shared, unit, scales, passed);
     }
 }
 
@@ -945,12 +979,15 @@ __device__ void attend_to_split(const Model &model, const Shared &shared, const 
     if (threadIdx.x == 0) passed.put8(STATS_AT + unit.entry * 8, softmax.peak, softmax.total);
 }
 
+struct CrossScales {};
+
 // Begin to copy what this block attends to first.
-__device__ void copy_first_states(const Model &model, const Shared &shared, int layer) {
+__device__ CrossScales copy_first_states(const Model &model, const Shared &shared, int layer) {
     if (blockIdx.x < N_CROSS) copy_states(model, shared, CrossUnit(model, layer, blockIdx.x));
+    return {};
 }
 
-__device__ void attend_to_states(const Model &model, const Shared &shared, int layer, Passed passed) {
+__device__ void attend_to_states(const Model &model, const Shared &shared, int layer, CrossScales, Passed passed) {
     for (int i = blockIdx.x; i < N_CROSS; i += gridDim.x) {
         CrossUnit unit(model, layer, i);
         if (unit.n == 0) continue;
@@ -1062,9 +1099,9 @@ __device__ void run_layer(const Model &model, int index, const Shared &shared, R
     });
     blocks.pass();
 
-    copy_first_states(model, shared, index);
+    CrossScales scales = copy_first_states(model, shared, index);
     blocks.expect();
-    attend_to_states(model, shared, index, passed);
+    attend_to_states(model, shared, index, scales, passed);
     blocks.pass();
     blocks.expect();
 
