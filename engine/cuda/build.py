@@ -141,7 +141,7 @@ def build_cuda_forward(
     if config.cross_cache != "auto":
         from tutti_server.engine.cuda import cross_cache
 
-        cross_cache.check(checkpoint, model, products, config)
+        cross_cache.check(checkpoint, model, config.cross_cache)
     return CudaGraphForward(
         model,
         cache,

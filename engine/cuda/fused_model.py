@@ -21,7 +21,7 @@ from tutti_server.engine.model.attention import encoder_attention
 from tutti_server.engine.model.kv_cache import KVCache
 from tutti_server.engine.model.linear import Linear
 from tutti_server.engine.model.packing import Run, pack
-from tutti_server.engine.model.whisper import Decoder, Encoder, EncoderLayer
+from tutti_server.engine.model.whisper import CrossAttention, Decoder, Encoder, EncoderLayer
 
 MAX_TRITON_ROWS = 256
 """Products of at most this many rows use our kernels, which read each weight once. cuBLAS is faster for more rows, and
@@ -264,13 +264,32 @@ class FusedDecoder:
             query = _product(cross.q_proj, normed)
             if attention:
                 heads = attention.cross_attention(index, query)
-            elif self._to_states:
-                heads = self._to_states(cross, query, windows, n_tokens)
             else:
-                heads = cross_attention(query, *cross_caches(cache, index), windows, cache.lengths, n_tokens, sharers)
+                heads = self.attend_to_states(index, cross, query, windows, n_tokens, sharers)
             x, normed = _added(layer.final_layer_norm, x, _residual(cross.out_proj, heads))
             residual = _residual(mlp.fc2, _product(mlp.fc1, normed, with_gelu=True))
         return _added(decoder.layer_norm, x, residual)[1].view(rows, n_tokens, -1)
+
+    def attend_to_states(
+        self,
+        layer: int,
+        cross: CrossAttention,
+        query: Tensor,
+        windows: Tensor,
+        n_tokens: int,
+        sharers: Tensor | None = None,
+    ) -> Tensor:
+        """Attend from new tokens to the encoder states of their windows, `(rows * n_tokens, d_model)` each.
+
+        Args:
+            cross: the attention of this layer.
+            windows: the slot of each row's window, `(rows,)`.
+            sharers: which slots share a window, where rows are slots.
+        """
+        cache = self._cache
+        if self._to_states:
+            return self._to_states(cross, query, windows, n_tokens)
+        return cross_attention(query, *cross_caches(cache, layer), windows, cache.lengths, n_tokens, sharers)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`(rows, d_model)` to `(rows, vocab_size)` float32."""

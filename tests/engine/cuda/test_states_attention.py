@@ -18,9 +18,8 @@ from tests.engine.cuda.test_gpu import HALF, NAMES, transcribe
 from tests.engine.cuda.test_row_step import struct
 from tests.engine.engines import read_clip
 from tutti_server.engine.api import DecodeOptions, SegmentEvent, Window
-from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cuda import cross_cache, states_attention
-from tutti_server.engine.cuda.fused_model import FusedDecoder, HalfProducts
+from tutti_server.engine.cuda.fused_model import FusedDecoder
 from tutti_server.engine.cuda.kernels.int8_attention import LOG2_E
 from tutti_server.engine.cuda.nvrtc import CudaError
 from tutti_server.engine.cuda.states_attention import CrossAttentionToStates, StatesKernel, shared_memory
@@ -34,7 +33,6 @@ from tutti_server.engine.model.whisper import Whisper
 from tutti_server.engine.model.whisper import build as build_model
 
 CPU = torch.device("cpu")
-STATES = EngineConfig(cross_cache="states")
 N_SLOTS = 4
 
 
@@ -163,9 +161,9 @@ def test_the_refusal_names_the_option(model: Whisper, monkeypatch: pytest.Monkey
     checkpoint = replace(random_checkpoint("random:tiny"), model=replace(SMALL, max_source_positions=24))
     monkeypatch.setattr(states_attention, "StatesKernel", refuse)
     monkeypatch.setattr(cross_cache, "sound", lambda: torch.zeros(1, 24 * 320))
-    monkeypatch.setattr(cross_cache, "_logits", lambda *args: FusedDecoder(model.decoder, args[-1]))
+    monkeypatch.setattr(cross_cache, "_added_by_layers", lambda *args: FusedDecoder(model.decoder, args[-1]))
     with pytest.raises(CheckpointError, match="cross_cache states: expected another GPU"):
-        cross_cache.check(checkpoint, model, HalfProducts(model.encoder), STATES)
+        cross_cache.check(checkpoint, model, "states")
 
 
 def test_arguments_are_in_the_order_of_the_kernels_source() -> None:
