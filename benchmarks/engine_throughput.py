@@ -97,10 +97,6 @@ VARIANTS = (
     Variant("without steps ahead", {"steps_ahead": False}),
     Variant("with sampling on the host", {"steps_ahead": False}, sample_on_host),
     Variant("with FlashInfer's attention", {"kernels": "flashinfer"}),
-    Variant("with an fp8 encoder", {"encoder_dtype": "fp8"}),
-    Variant("with an int8 cross-attention cache", {"cross_cache": "int8"}),
-    Variant("with encoder states instead of keys and values", {"cross_cache": "states"}),
-    Variant("with both in 8 bits", {"encoder_dtype": "fp8", "cross_cache": "int8"}),
 )
 
 
