@@ -9,7 +9,7 @@ from tutti_server.app.session.messages.events import SpeakerSpan
 from tutti_server.app.session.observers.speaker_stretches import SpeechStretches, Stretch
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
 from tutti_server.app.voices.file_speakers import Embed, Span
-from tutti_server.app.voices.live_clustering import OnlineSpeakers
+from tutti_server.app.voices.live_clustering import LiveClusters
 from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -47,7 +47,7 @@ async def live_speakers(
     samples: Samples, embed: Embed, thresholds: SpeakerThresholds, most: int, pieces: Sequence[Span]
 ) -> tuple[list[int], list[int]]:
     """The speakers of pieces of a recording: as they are known when their text goes out, and in the end."""
-    speakers, timeline = OnlineSpeakers(thresholds, most), LiveTimeline()
+    speakers, timeline = LiveClusters(thresholds, most), LiveTimeline()
     first: list[int] = []
     for now_s, stretches in _stretches(samples):
         while len(first) < len(pieces) and pieces[len(first)][1] + TEXT_AFTER_S <= now_s:

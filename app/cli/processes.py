@@ -34,7 +34,7 @@ from tutti_server.app.server.plugins import installed_plugins
 from tutti_server.app.service.idle_memory import return_memory
 from tutti_server.app.service.models import FurtherModel, Models
 from tutti_server.app.service.process_metrics import note_process
-from tutti_server.app.service.reservations import KEEP_S
+from tutti_server.app.service.reservations import RESERVED_S
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
 from tutti_server.app.service.tls import load_tls, usable_tls
@@ -287,7 +287,7 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
                 listeners=(listener,) * settings.gateways,
                 n_admission_counts=N_COUNTS,
                 keep_counts=keep_counts,
-                keep_counts_s=KEEP_S,
+                keep_counts_s=RESERVED_S,
                 stop_timeout_s=settings.drain_timeout_s + STOP_SLACK_S,
                 on_ready=lambda model, stats: console().print(banner(settings, model, stats, port)),
                 on_gateway_gone=partial(mark_process_dead, path=folder),

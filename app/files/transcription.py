@@ -10,7 +10,7 @@ from tutti_server.app.errors import CLOSE_DONE, MediaError, SessionError
 from tutti_server.app.files.transcription_options import DEFAULT_OPTIONS, TranscriptionOptions
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.effects import Close
-from tutti_server.app.session.core.final_sampling import recording_beams
+from tutti_server.app.session.core.final_beams import recording_beams
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import MAX_BACKLOG, SessionDriver, SessionTrace
 from tutti_server.app.session.messages import commands, events

@@ -16,7 +16,7 @@ windows that are filled.
 FLOAT_PCM = AudioFormat("pcm_f32le")
 """Mono float32 samples at 16 kHz."""
 
-RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+FILE_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 """The temperatures of the decoding attempts of one window. Source: openai/whisper, whisper/transcribe.py."""
 
 
@@ -43,7 +43,7 @@ class TranscriptionOptions(commands.Start):
     def sampling(self) -> api.Sampling:
         """The temperatures that the engine tries. The session knows the number of beams."""
         rises = self.temperature == 0 and self.falls_back
-        temperatures = RISING_TEMPERATURES if rises else (self.temperature,)
+        temperatures = FILE_TEMPERATURES if rises else (self.temperature,)
         return api.Sampling(temperatures=temperatures, best_of=self.best_of)
 
     @property

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tutti_server.app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
+from tutti_server.app.fair_shares import Share
 from tutti_server.app.publish.outbox import CallId, CallMessage, Outbox
 from tutti_server.app.session.messages import events
-from tutti_server.app.shares import Share
 
 MAX_SUBSCRIBERS_PER_CALL = 8
 """Each subscriber costs a socket, and an outbox with its own limit."""

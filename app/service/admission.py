@@ -9,6 +9,7 @@ from typing import NoReturn, Protocol
 
 from tutti_server.app.background import in_background
 from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded
+from tutti_server.app.fair_shares import Share
 from tutti_server.app.service.drain_limit import DrainLimit, draining
 from tutti_server.app.service.interim_load import InterimLoad
 from tutti_server.app.service.live_load import LiveLoad, Totals
@@ -16,7 +17,6 @@ from tutti_server.app.service.metrics import Engines, Metrics
 from tutti_server.app.service.reservations import Reservations
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import AdmissionCounter
-from tutti_server.app.shares import Share
 
 logger = logging.getLogger(__name__)
 

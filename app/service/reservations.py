@@ -9,7 +9,7 @@ from collections import deque
 
 from tutti_server.app.service.shared_state import AdmissionCounter
 
-KEEP_S = 15.0
+RESERVED_S = 15.0
 """How long a reservation lasts, in seconds. Clients connect again within a few seconds, and retry after a refusal."""
 
 
@@ -43,7 +43,7 @@ class Reservations:
     def add(self) -> None:
         """Add a reservation for a session that is being lost."""
         self._counter.change("lost", 1)
-        self._timers.append(asyncio.get_running_loop().call_later(KEEP_S, self._expire))
+        self._timers.append(asyncio.get_running_loop().call_later(RESERVED_S, self._expire))
 
     def take(self) -> bool:
         """Take one of the reservations for a client that comes back. Returns false where there is none."""
@@ -54,7 +54,7 @@ class Reservations:
             self._timers.popleft().cancel()
         else:
             # It is another gateway's, which counts it until its time is over.
-            asyncio.get_running_loop().call_later(KEEP_S, self._counter.change, "lost", 1)
+            asyncio.get_running_loop().call_later(RESERVED_S, self._counter.change, "lost", 1)
         return True
 
     def _expire(self) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError
+from tutti_server.app.fair_shares import Share
 from tutti_server.app.service.shared_state import AdmissionCounter
-from tutti_server.app.shares import Share
 
 PER_ADDRESS, PER_ROOM = 1, 4
 """An address may have as many readers as remain for all others, and a room four times as many: a half, and four fifths,

@@ -83,7 +83,7 @@ class AdmissionCounter:
 def keep_counts(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """What remains of the counts of a gateway that has died: the reservations for its clients, and its finals.
 
-    The first array counts for `KEEP_S` (`reservations.py`), and the second one always.
+    The first array counts for `RESERVED_S` (`reservations.py`), and the second one always.
     """
     reservations, always = np.zeros(N_COUNTS, np.int64), np.zeros(N_COUNTS, np.int64)
     reservations[COLUMNS["lost"]] = counts[COLUMNS["lost"]] + counts[COLUMNS["resumable"]]

@@ -27,16 +27,16 @@ from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.audio_intake import AudioIntake
 from tutti_server.app.session.channel import Channel
 from tutti_server.app.session.core.effects import Effect
-from tutti_server.app.session.core.final_sampling import FinalSampling, spare_beams, with_beams
+from tutti_server.app.session.core.final_beams import FinalBeams, spare_beams, with_beams
 from tutti_server.app.session.core.options import ChannelOptions, SessionConfig
 from tutti_server.app.session.core.port import PendingFlush, RequestKind, SessionPort
 from tutti_server.app.session.decoding.translations import targets_of
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.continuation import find_start
 from tutti_server.app.session.messages.states import State, already_started, must_carry_out
+from tutti_server.app.session.observers.ruled_text import RuledText
 from tutti_server.app.session.observers.speaker_labels import SpeakerLabels
 from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, SpeakerTeller
-from tutti_server.app.session.observers.text_filter import TextFilter
 from tutti_server.app.session.speech.endpointing import UpcomingFrames
 from tutti_server.app.session.speech.turn_taking import ADAPTIVE_MIN_SILENCE_MS, ADAPTIVE_SILENCE_MS
 from tutti_server.app.session.text.language_choice import LanguageRequest
@@ -269,8 +269,8 @@ class Session:
                 assert self._options
                 known = _notices(self._options.start.endpointing, self.config)
                 self._options = _changed_options(self._options, command, self._model)
-                if self._port.text_filter:
-                    self._port.text_filter.configure(wants_words=command.words)
+                if self._port.ruled_text:
+                    self._port.ruled_text.configure(wants_words=command.words)
                 intake.configure(command.audio, self._options)
                 for notice in _notices(command.endpointing, self.config):
                     if notice not in known:
@@ -312,14 +312,14 @@ class Session:
             text_rules=start.text_rules.with_redaction(self.config.redact),
             endpointing=_with_mode(start.endpointing, self._model, self.config),
         )
-        self._port.text_filter = _text_filter(start, language, self._model)
+        self._port.ruled_text = _ruled_text(start, language, self._model)
         self._options = options = ChannelOptions(
             # The text of a lost session need not stay in memory.
             start=replace(start, resume=None),
             config=self.config,
             language=language,
             targets=targets,
-            sampling=_final_sampling(start, self.config, self._model),
+            sampling=_final_beams(start, self.config, self._model),
         )
         channels = [
             Channel(number, self._port, self.config.make_detector(), options, channel_start)
@@ -429,10 +429,10 @@ def _speaker_labels(start: commands.Start, teller: SpeakerTeller | None, from_s:
     return SpeakerLabels(memory, from_s, resumes=start.resumes, voices=voices, is_awaited=start.follows_speakers)
 
 
-def _text_filter(start: commands.Start, language: LanguageRequest, model: api.ModelInfo) -> TextFilter | None:
+def _ruled_text(start: commands.Start, language: LanguageRequest, model: api.ModelInfo) -> RuledText | None:
     rules = start.text_rules
     _require_english(start, language, model, BadStart)
-    return TextFilter(rules, is_resumed=start.resume is not None, wants_words=start.words) if rules else None
+    return RuledText(rules, is_resumed=start.resume is not None, wants_words=start.words) if rules else None
 
 
 def _require_english(
@@ -448,14 +448,14 @@ def _require_english(
             raise error(name, "left out unless the language is en, as its words are English", is_wanted)
 
 
-def _final_sampling(start: commands.Start, config: SessionConfig, model: api.ModelInfo) -> FinalSampling:
+def _final_beams(start: commands.Start, config: SessionConfig, model: api.ModelInfo) -> FinalBeams:
     """How final texts are decoded: with the client's beams, as many of the operator's as have slots, or the usual."""
     if start.beam_size is not None and start.beam_size > model.n_slots:
         raise BadStart("beam_size", f"at most {model.n_slots}, the slots of the engine", start.beam_size)
     beam_size = start.beam_size or config.beam_size
     if beam_size is None:
-        return FinalSampling(config.sampling, with_beams(config.sampling, spare_beams(model), model))
-    return FinalSampling(with_beams(config.sampling, min(beam_size, model.n_slots), model))
+        return FinalBeams(config.sampling, with_beams(config.sampling, spare_beams(model), model))
+    return FinalBeams(with_beams(config.sampling, min(beam_size, model.n_slots), model))
 
 
 def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: SessionConfig) -> commands.Endpointing:

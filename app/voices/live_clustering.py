@@ -27,7 +27,7 @@ MIN_STRETCHES, MAX_MIN_STRETCHES = 2, 4
 says, but no fewer and no more than these, so that a new speaker is noticed soon in a short session and in a long one.
 """
 VOICES_HEAD = "v2"
-"""Begins what `OnlineSpeakers.voices` writes, for a later version that writes something else."""
+"""Begins what `LiveClusters.voices` writes, for a later version that writes something else."""
 FIRST_VOICES_HEAD = "v1."
 """Began what earlier versions wrote, without the name of the network. Their network is gone."""
 MAX_WEIGHT = 255
@@ -42,7 +42,7 @@ class _Group:
     """The ids of its stretches whose speaker may still be revised."""
 
 
-class OnlineSpeakers:
+class LiveClusters:
     """The speakers of one session."""
 
     def __init__(self, thresholds: SpeakerThresholds, max_speakers: int, voices: str = "", network: str = "") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, Stretch
 
 if TYPE_CHECKING:
-    from tutti_server.app.voices.live_clustering import OnlineSpeakers
+    from tutti_server.app.voices.live_clustering import LiveClusters
     from tutti_server.app.voices.speaker_model import SpeakerModel
 
 logger = logging.getLogger(__name__)
@@ -34,12 +34,12 @@ class LiveSpeakers:
     def open(self, max_speakers: int, voices: str) -> "LiveVoices | None":
         """See `SpeakerTeller`."""
         # Imported here because few services are asked for it.
-        from tutti_server.app.voices.live_clustering import OnlineSpeakers
+        from tutti_server.app.voices.live_clustering import LiveClusters
 
         model = self._model()
         if model is None:
             return None
-        return LiveVoices(model, OnlineSpeakers(model.thresholds, max_speakers, voices, model.network), self._count)
+        return LiveVoices(model, LiveClusters(model.thresholds, max_speakers, voices, model.network), self._count)
 
 
 class LiveVoices:
@@ -48,7 +48,7 @@ class LiveVoices:
     def __init__(
         self,
         model: "SpeakerModel",
-        speakers: "OnlineSpeakers",
+        speakers: "LiveClusters",
         count: Count = _count_nothing,
         deadline_s: float = DEADLINE_S,
     ) -> None:

@@ -30,7 +30,7 @@ SOURCE = Path(__file__).parent / "kernels" / "row_step.cu"
 _HEAD_DIM = 64
 _N_THREADS = 288
 _MAX_WIDTH = 2048
-_MIN_SLOTS, _MAX_SLOTS = 5, 8
+_MIN_BUFFERS, _MAX_BUFFERS = 5, 8
 """Tiles of weights in shared memory: at least those of one product."""
 _N_CROSS_SPLITS = 8
 
@@ -48,7 +48,7 @@ class _Model(ctypes.Structure):
         ),
         *(
             (name, ctypes.c_int)
-            for name in ("n_layers", "n_cache_slots", "n_positions", "n_states", "n_vocabulary", "n_slots")
+            for name in ("n_layers", "n_cache_slots", "n_positions", "n_states", "n_vocabulary", "n_buffers")
         ),
         ("eps", ctypes.c_float),
         ("scale", ctypes.c_float),
@@ -149,7 +149,7 @@ class RowStep:
         """
         device = cache.device
         width, n_heads = decoder.embed_tokens.embedding_dim, cache.cross_attention.shape[3]
-        n_slots, shared_bytes = _shared_memory(width, n_rows, max_shared_bytes())
+        n_buffers, shared_bytes = _shared_memory(width, n_rows, max_shared_bytes())
         definitions = {
             "D": width,
             "HEADS": n_heads,
@@ -165,7 +165,7 @@ class RowStep:
         self._n_blocks = torch.cuda.get_device_properties(device).multi_processor_count
         self._kernel = Kernel(image, "row_step", n_threads=_N_THREADS, shared_bytes=shared_bytes)
         self.n_rows, self.n_tokens = n_rows, decoder.embed_tokens.num_embeddings
-        self._decoder, self._cache, self._n_slots = decoder, cache, n_slots
+        self._decoder, self._cache, self._n_buffers = decoder, cache, n_buffers
         self._layers = torch.tensor([_pointers(layer) for layer in decoder.layers], device=device)
         self._scratch = torch.full((scratch_bytes(width, n_heads, n_rows),), 255, dtype=torch.uint8, device=device)
         self._barrier = torch.zeros(2, dtype=torch.int32, device=device)
@@ -209,7 +209,7 @@ class RowStep:
                 cache.self_attention.shape[4],
                 cache.cross_attention.shape[4],
                 self.n_tokens,
-                self._n_slots,
+                self._n_buffers,
                 decoder.layer_norm.eps,
                 LOG2_E / _HEAD_DIM**0.5,
                 decoder.embed_tokens.embedding_dim,
@@ -240,13 +240,14 @@ def scratch_bytes(width: int, n_heads: int, n_rows: int) -> int:
 
 
 def _shared_memory(width: int, n_rows: int, most_bytes: int) -> tuple[int, int]:
-    """Slots for tiles of weights, and all shared memory of a block in bytes."""
-    slot_bytes = 8 * (width + 8) * 2
+    """Buffers for tiles of weights, and all shared memory of a block in bytes."""
+    buffer_bytes = 8 * (width + 8) * 2
     keys_values = 2 * SPLIT_STATES * _HEAD_DIM * 2
     fixed = keys_values + n_rows * (width + 8) * 2 + n_rows * width * 2 + 4 * SPLIT_STATES + 64 + 128
-    n_slots = min(_MAX_SLOTS, (most_bytes - fixed) // slot_bytes)
-    if n_slots < _MIN_SLOTS:
+    n_buffers = min(_MAX_BUFFERS, (most_bytes - fixed) // buffer_bytes)
+    if n_buffers < _MIN_BUFFERS:
         raise CudaError(
-            f"row_step: expected {fixed + _MIN_SLOTS * slot_bytes} bytes of shared memory, the device has {most_bytes}"
+            f"row_step: expected {fixed + _MIN_BUFFERS * buffer_bytes} bytes of shared memory, "
+            f"the device has {most_bytes}"
         )
-    return n_slots, fixed + n_slots * slot_bytes
+    return n_buffers, fixed + n_buffers * buffer_bytes

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from tutti_server.app.service.reservations import KEEP_S
+from tutti_server.app.service.reservations import RESERVED_S
 from tutti_server.app.service.shared_state import COLUMNS, N_COUNTS, keep_counts
 from tutti_server.plugins.ray.fleet import Entry
 
@@ -106,7 +106,7 @@ class FleetMember:
         self._now_s += min(clock_s - self._exchanged_s, MAX_STEP_S)
         self._exchanged_s = clock_s
         for name, entry in entries.items():
-            if name != self._name and entry.age_s < SILENT_S + KEEP_S:
+            if name != self._name and entry.age_s < SILENT_S + RESERVED_S:
                 counts, before = np.array(entry.counts, np.int64), self._others.get(name)
                 # Finals that it had before this gateway knew of it say nothing of the last seconds.
                 self._n_finals += _finals(counts) - _finals(before.counts) if before else 0
@@ -114,7 +114,7 @@ class FleetMember:
         total = np.zeros(N_COUNTS, np.int64)
         for name, other in list(self._others.items()):
             silent_s = self._now_s - other.received_s
-            if silent_s >= SILENT_S + KEEP_S:
+            if silent_s >= SILENT_S + RESERVED_S:
                 del self._others[name]
             elif silent_s >= SILENT_S:
                 total += keep_counts(other.counts)[0]

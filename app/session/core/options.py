@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tutti_server.app.session.core.effects import Translator
-from tutti_server.app.session.core.final_sampling import FinalSampling
+from tutti_server.app.session.core.final_beams import FinalBeams
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.observers.speaker_stretches import SpeakerTeller
 from tutti_server.app.session.speech.endpointing import (
@@ -99,7 +99,7 @@ class ChannelOptions:
     """The language, or what is left open of it."""
     targets: Targets
     """The languages that final text is translated to."""
-    sampling: FinalSampling
+    sampling: FinalBeams
     """How final texts are decoded."""
 
     @property

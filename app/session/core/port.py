@@ -25,8 +25,8 @@ from tutti_server.app.session.core.effects import (
 )
 from tutti_server.app.session.core.windows import EndedWindow
 from tutti_server.app.session.messages import events
+from tutti_server.app.session.observers.ruled_text import RuledText
 from tutti_server.app.session.observers.speaker_labels import LAST_WAIT_S, SpeakerLabels
-from tutti_server.app.session.observers.text_filter import TextFilter
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -157,7 +157,7 @@ class SessionPort:
         """The numbers of what is new, over all channels."""
         self.speakers: SpeakerLabels | None = None
         """Who speaks; `None` if the client did not ask."""
-        self.text_filter: TextFilter | None = None
+        self.ruled_text: RuledText | None = None
         """The rules for text; `None` if the client has none."""
 
     # Times.
@@ -214,7 +214,7 @@ class SessionPort:
 
     def send(self, event: events.Event) -> None:
         """Append the effect that sends an event to the client."""
-        for each in self.text_filter.applied(event) if self.text_filter else (event,):
+        for each in self.ruled_text.applied(event) if self.ruled_text else (event,):
             if isinstance(each, events.Utterance):
                 self.own_until_s = min(each.resume_from_s)
             self._effects.append(Send(self.speakers.labelled(each) if self.speakers else each))
@@ -259,7 +259,7 @@ class SessionPort:
         """Append the effect that has a text translated. Returns its id."""
         id = next(self.request_ids)
         self.translating[id] = on_translated
-        text = self.text_filter.redacted(channel, text) if self.text_filter else text
+        text = self.ruled_text.redacted(channel, text) if self.ruled_text else text
         self._effects.append(Translate(id=id, channel=channel, language=language, source=source, text=text))
         return id
 

@@ -29,8 +29,8 @@ constexpr int K_SPLITS = 4;
 constexpr int PART = D / K_SPLITS;  // inputs of a part of a product with D inputs
 constexpr int TILE = 8;             // outputs that a warp computes at a time
 constexpr int X_PITCH = D + 8;      // 16-bit numbers between rows in shared memory, so that rows start in other banks
-constexpr int SLOT_BYTES = TILE * X_PITCH * 2;
-constexpr int MAX_SLOTS = 8;
+constexpr int BUFFER_BYTES = TILE * X_PITCH * 2;
+constexpr int MAX_BUFFERS = 8;
 constexpr int CHUNK = 192;  // keys in shared memory
 constexpr int KV_BYTES = CHUNK * HEAD_DIM * 2;
 constexpr u32 SPIN_LIMIT = 1u << 24;
@@ -55,7 +55,7 @@ struct Model {
     u8 *scratch;
     u32 *barrier;             // two counters, both 0 between steps
     float *logits;
-    int n_layers, n_cache_slots, n_positions, n_states, n_vocabulary, n_slots;
+    int n_layers, n_cache_slots, n_positions, n_states, n_vocabulary, n_buffers;
     float eps, scale, width;  // `width` is D, as a number that the compiler cannot divide by ahead of time
 };
 
@@ -249,8 +249,8 @@ struct Tiles {
 };
 
 struct Ring {
-    u32 data, full, empty;  // shared memory: slots, and two counts for each
-    int n_slots;
+    u32 data, full, empty;  // shared memory: buffers, and two counts for each
+    int n_buffers;
     u32 index;              // of the next tile, counted from the begin of the step
 };
 
@@ -258,16 +258,16 @@ struct Ring {
 __device__ void copy_tiles(Ring &ring, const u16 *weight, Tiles tiles, int n_outputs, int n_inputs, int part) {
     int lane = threadIdx.x & 31;
     for (int i = 0; i < tiles.n; i++, ring.index++) {
-        u32 slot = ring.index % ring.n_slots, round = ring.index / ring.n_slots;
-        await_phase(ring.empty + 8 * slot, (round & 1) ^ 1);
+        u32 buffer = ring.index % ring.n_buffers, round = ring.index / ring.n_buffers;
+        await_phase(ring.empty + 8 * buffer, (round & 1) ^ 1);
         int output = tiles.output(i), n = min(TILE, n_outputs - output);
-        u32 full = ring.full + 8 * slot;
+        u32 full = ring.full + 8 * buffer;
         if (lane == 0)
             asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(full), "r"(n * part * 2) : "memory");
         __syncwarp();
         if (lane < n) {
             const u16 *source = weight + u64(output + lane) * n_inputs + tiles.split * part;
-            u32 to = ring.data + slot * SLOT_BYTES + lane * (part + 8) * 2;
+            u32 to = ring.data + buffer * BUFFER_BYTES + lane * (part + 8) * 2;
             asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                          ::"r"(to), "l"(source), "r"(part * 2), "r"(full) : "memory");
         }
@@ -338,18 +338,18 @@ __device__ __forceinline__ void multiply_tile(float (&c)[4], u32 tile, const u16
 template <int K, class Store>
 __device__ __forceinline__ void product(Ring &ring, Tiles tiles, const Shared &shared, const u16 *bias, Store store) {
     int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-    int n_warps = min(WARPS, ring.n_slots);  // a warp never waits for the second next tile of a slot
+    int n_warps = min(WARPS, ring.n_buffers);  // a warp never waits for the second next tile of a buffer
     if (warp < n_warps) {
         for (int i = warp; i < tiles.n; i += n_warps) {
-            u32 index = ring.index + i, slot = index % ring.n_slots;
+            u32 index = ring.index + i, buffer = index % ring.n_buffers;
             int output = tiles.output(i) + 2 * (lane & 3);
             u32 biases = bias ? *reinterpret_cast<const u32 *>(bias + output) : 0;
-            await_phase(ring.full + 8 * slot, (index / ring.n_slots) & 1);
+            await_phase(ring.full + 8 * buffer, (index / ring.n_buffers) & 1);
             float c[4];
-            multiply_tile<K>(c, ring.data + slot * SLOT_BYTES, shared.x, lane);
+            multiply_tile<K>(c, ring.data + buffer * BUFFER_BYTES, shared.x, lane);
             if (lane / 4 < ROWS) store(lane / 4, output, biases, c[0], c[1]);
             __syncwarp();
-            if (lane == 0) arrive(ring.empty + 8 * slot);
+            if (lane == 0) arrive(ring.empty + 8 * buffer);
         }
     }
     ring.index += tiles.n;
@@ -1149,8 +1149,8 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1) row_step(const __g
     shared.keys = shared_address(at);
     shared.values = shared.keys + KV_BYTES;
     at += 2 * KV_BYTES;
-    Ring ring = {shared_address(at), 0, 0, model.n_slots, 0};
-    at += model.n_slots * SLOT_BYTES;
+    Ring ring = {shared_address(at), 0, 0, model.n_buffers, 0};
+    at += model.n_buffers * BUFFER_BYTES;
     shared.x = reinterpret_cast<u16 *>(at);
     at += ROWS * X_PITCH * 2;
     shared.residual = reinterpret_cast<u16 *>(at);
@@ -1160,10 +1160,10 @@ extern "C" __global__ void __launch_bounds__(THREADS + 32, 1) row_step(const __g
     shared.sums = reinterpret_cast<float *>(at);
     at += 2 * WARPS * 4;
     ring.full = shared_address(at);
-    ring.empty = ring.full + 8 * MAX_SLOTS;
+    ring.empty = ring.full + 8 * MAX_BUFFERS;
 
     if (threadIdx.x == 0) {
-        for (int i = 0; i < ring.n_slots; i++) {
+        for (int i = 0; i < ring.n_buffers; i++) {
             init_count(ring.full + 8 * i, 1);
             init_count(ring.empty + 8 * i, 1);
         }

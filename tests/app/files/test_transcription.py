@@ -16,9 +16,9 @@ from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, sp
 from tutti_server.app.errors import MediaError, SessionError
 from tutti_server.app.files.transcript import Transcript
 from tutti_server.app.files.transcription import session_config, transcribe
-from tutti_server.app.files.transcription_options import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions
+from tutti_server.app.files.transcription_options import DEFAULT_OPTIONS, FILE_TEMPERATURES, TranscriptionOptions
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.session.core.final_sampling import RECORDING_BEAMS
+from tutti_server.app.session.core.final_beams import RECORDING_BEAMS
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
 from tutti_server.app.session.messages import events
@@ -271,7 +271,7 @@ async def test_a_long_recording_needs_as_many_objects_as_ten_minutes() -> None:
 @pytest.mark.parametrize(
     ("options", "temperatures"),
     [
-        (TranscriptionOptions(), RISING_TEMPERATURES),
+        (TranscriptionOptions(), FILE_TEMPERATURES),
         (TranscriptionOptions(falls_back=False), (0.0,)),
         (TranscriptionOptions(temperature=0.3), (0.3,)),
     ],

@@ -58,7 +58,7 @@ async def timers_are_over() -> None:
 
 async def test_a_reservation_does_not_last_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one that was taken at another gateway leave anything behind."""
-    monkeypatch.setattr(reservations, "KEEP_S", 0.0)
+    monkeypatch.setattr(reservations, "RESERVED_S", 0.0)
     counts = np.zeros((2, N_COUNTS), np.int64)
     one, other = (Reservations(AdmissionCounter(counts, gateway)) for gateway in range(2))
     one.add()

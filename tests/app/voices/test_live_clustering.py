@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.app.voices.test_file_speakers import noisy
 from tutti_server.app.voices import live_clustering
-from tutti_server.app.voices.live_clustering import MAX_ONLINE_GROUPS, OnlineSpeakers
+from tutti_server.app.voices.live_clustering import MAX_ONLINE_GROUPS, LiveClusters
 from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 
 THRESHOLDS = SpeakerThresholds(joins=0.5, knows=0.6)
@@ -19,7 +19,7 @@ MAX_REVISABLE = 60
 
 
 def feed(
-    speakers: OnlineSpeakers, voices: Sequence[int], first: int = 0, are_short: bool = False, seed: int = 0
+    speakers: LiveClusters, voices: Sequence[int], first: int = 0, are_short: bool = False, seed: int = 0
 ) -> dict[int, int]:
     """Give a session a stretch of each of these voices. Returns who spoke each, as it is known at the end."""
     known: dict[int, int] = {}
@@ -30,12 +30,12 @@ def feed(
 
 def test_speakers_are_numbered_as_they_come() -> None:
     voices = [5] * 6 + [3] * 6 + [5] * 4 + [9] * 6
-    known = feed(OnlineSpeakers(THRESHOLDS, 4), voices)
+    known = feed(LiveClusters(THRESHOLDS, 4), voices)
     assert [known[each] for each in range(len(voices))] == [0] * 6 + [1] * 6 + [0] * 4 + [2] * 6
 
 
 def test_a_new_speaker_is_told_by_the_second_stretch_which_revises_the_first() -> None:
-    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    speakers = LiveClusters(THRESHOLDS, 4)
     feed(speakers, [1] * 5)
     first, second = noisy([7, 7], seed=1)
     assert speakers.add([5], first[None], [False]) == {5: 0}
@@ -43,20 +43,20 @@ def test_a_new_speaker_is_told_by_the_second_stretch_which_revises_the_first() -
 
 
 def test_a_short_stretch_shows_no_new_speaker() -> None:
-    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    speakers = LiveClusters(THRESHOLDS, 4)
     feed(speakers, [1] * 5 + [2] * 5)
     assert set(feed(speakers, [2, 2], first=10, are_short=True).values()) == {1}
     assert set(feed(speakers, [7] * 5, first=12, are_short=True).values()) <= {0, 1}
 
 
 def test_there_are_never_more_speakers_than_the_client_says() -> None:
-    known = feed(OnlineSpeakers(THRESHOLDS, 2), [voice for voice in range(6) for _ in range(5)])
+    known = feed(LiveClusters(THRESHOLDS, 2), [voice for voice in range(6) for _ in range(5)])
     assert set(known.values()) == {0, 1}
 
 
 def test_memory_is_bounded_and_labels_hold_in_long_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_clustering, "MAX_REVISABLE", MAX_REVISABLE)
-    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    speakers = LiveClusters(THRESHOLDS, 4)
     voices = [3 * (number // 10 % 3) for number in range(MAX_REVISABLE + 200)]
     known = feed(speakers, voices)
     assert [known[each] for each in range(len(voices))] == [voice // 3 for voice in voices]
@@ -65,14 +65,14 @@ def test_memory_is_bounded_and_labels_hold_in_long_sessions(monkeypatch: pytest.
 
 
 def test_a_session_that_goes_on_knows_the_voices() -> None:
-    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    speakers = LiveClusters(THRESHOLDS, 4)
     feed(speakers, [5] * 6 + [3] * 6)
     memory = speakers.voices()
     assert len(memory) < 2000
-    goes_on = OnlineSpeakers(THRESHOLDS, 4, memory)
+    goes_on = LiveClusters(THRESHOLDS, 4, memory)
     known = feed(goes_on, [3] * 4 + [5] * 4 + [9] * 4, seed=2)
     assert [known[each] for each in range(12)] == [1] * 4 + [0] * 4 + [2] * 4
-    assert OnlineSpeakers(THRESHOLDS, 4).voices() == ""
+    assert LiveClusters(THRESHOLDS, 4).voices() == ""
 
 
 def voices_of(*parts: bytes) -> str:
@@ -101,7 +101,7 @@ def voices_of(*parts: bytes) -> str:
 )
 def test_damaged_voices_are_refused(voices: str) -> None:
     with pytest.raises(ValueError, match="damaged"):
-        OnlineSpeakers(THRESHOLDS, 4, voices, NETWORK)
+        LiveClusters(THRESHOLDS, 4, voices, NETWORK)
 
 
 @pytest.mark.parametrize("are_short", [False, True])
@@ -116,7 +116,7 @@ def test_damaged_voices_are_refused(voices: str) -> None:
 )
 def test_voices_of_another_network_are_forgotten(voices: str, are_short: bool) -> None:
     """Even where they seem to be similar."""
-    known = feed(OnlineSpeakers(THRESHOLDS, 4, voices, NETWORK), [3] * 4, are_short=are_short)
+    known = feed(LiveClusters(THRESHOLDS, 4, voices, NETWORK), [3] * 4, are_short=are_short)
     assert set(known.values()) == {0}
 
 
@@ -124,9 +124,9 @@ def test_voices_of_another_network_are_forgotten(voices: str, are_short: bool) -
 def test_voices_of_any_bytes_are_refused_or_do_no_harm(data: bytes, n: int) -> None:
     voices = f"v2.{NETWORK}.{n}.{base64.urlsafe_b64encode(data).decode().rstrip('=')}"
     try:
-        speakers = OnlineSpeakers(THRESHOLDS, 4, voices, NETWORK)
+        speakers = LiveClusters(THRESHOLDS, 4, voices, NETWORK)
     except ValueError:
         return
     known = feed(speakers, [3, 5] * 3) | feed(speakers, [3], first=6, are_short=True)
     assert set(known) == set(range(7)) and all(0 <= each < 10 for each in known.values())
-    OnlineSpeakers(THRESHOLDS, 4, speakers.voices(), NETWORK)
+    LiveClusters(THRESHOLDS, 4, speakers.voices(), NETWORK)

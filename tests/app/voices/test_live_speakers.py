@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.observers.speaker_stretches import Stretch
-from tutti_server.app.voices.live_clustering import OnlineSpeakers
+from tutti_server.app.voices.live_clustering import LiveClusters
 from tutti_server.app.voices.live_speakers import LiveSpeakers, LiveVoices
 from tutti_server.app.voices.speaker_batcher import MAX_BATCH, EmbedderBatcher
 from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
@@ -69,7 +69,7 @@ async def without_numbers(stretches: Sequence[Samples]) -> NDArray[np.float32]:
 async def test_a_network_without_an_answer_or_with_a_defect_costs_labels_and_no_session(network: Embed) -> None:
     """Whatever fails beside the network, too, such as what comes of numbers that are not finite."""
     counts: Counter[str] = Counter()
-    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    speakers = LiveClusters(THRESHOLDS, 4)
     voices = LiveVoices(SpeakerModel(network, THRESHOLDS), speakers, lambda name, n: counts.update({name: n}), 0.1)
     assert await voices.add((stretch(0),)) is None
     assert counts["failed"] == 1

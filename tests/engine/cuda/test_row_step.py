@@ -88,8 +88,8 @@ def test_arguments_are_in_the_order_of_the_kernels_source() -> None:
 @pytest.mark.parametrize("name", ["base", "small", "medium", "large-v3"])
 def test_shared_memory_of_an_h100_holds_what_the_kernel_needs(name: str) -> None:
     for n_rows in row_step.ROWS:
-        n_slots, n_bytes = row_step._shared_memory(SIZES[name].d_model, n_rows, 232_448)
-        assert 5 <= n_slots <= 8
+        n_buffers, n_bytes = row_step._shared_memory(SIZES[name].d_model, n_rows, 232_448)
+        assert 5 <= n_buffers <= 8
         assert n_bytes <= 232_448
 
 

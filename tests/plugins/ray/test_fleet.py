@@ -17,7 +17,7 @@ from ray.serve.exceptions import RayServeException  # noqa: E402
 from tests.fakes import FakeSession, FakeTranscriber  # noqa: E402
 from tutti_server.app.errors import LimitExceeded  # noqa: E402
 from tutti_server.app.media.decoders import Decoders  # noqa: E402
-from tutti_server.app.service.reservations import KEEP_S  # noqa: E402
+from tutti_server.app.service.reservations import RESERVED_S  # noqa: E402
 from tutti_server.app.service.service import Service  # noqa: E402
 from tutti_server.app.service.settings import Settings  # noqa: E402
 from tutti_server.app.service.shared_state import AdmissionCounter, SharedState  # noqa: E402
@@ -105,7 +105,7 @@ async def test_a_gateway_that_dies_keeps_the_places_of_its_clients() -> None:
                 other.admission.session(FakeSession()).__enter__()
             with other.admission.session(FakeSession(), is_resumed=True):
                 pass
-        await exchange(other, seconds=KEEP_S + SILENT_S)
+        await exchange(other, seconds=RESERVED_S + SILENT_S)
         with other.admission.session(FakeSession()), other.admission.session(FakeSession()):
             pass
         await exchange(other, seconds=FORGET_S)
@@ -135,7 +135,7 @@ async def test_what_was_known_stays_while_the_fleet_has_no_replica() -> None:
         for _ in range(7):
             one.admission.note_final(0.0)
         await exchange(one, other)
-        cluster.now_s += 10 * KEEP_S
+        cluster.now_s += 10 * RESERVED_S
         cluster._gateways.clear()
         await other.exchange()
         assert other.member.counts.sum(axis=0)[0] == 1

@@ -25,7 +25,7 @@ from tutti_server.app.dialects.openai.files_wire import response_body
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.main import build_app
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.session.core.final_sampling import RECORDING_BEAMS, with_beams
+from tutti_server.app.session.core.final_beams import RECORDING_BEAMS, with_beams
 from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.engine import api
 from tutti_server.engine.api import Sampling

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tutti_server.app.session.core.final_sampling import FinalSampling
+from tutti_server.app.session.core.final_beams import FinalBeams
 from tutti_server.app.session.core.options import ChannelOptions, SessionConfig, Targets
 from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
 from tutti_server.app.session.messages import commands
@@ -21,7 +21,7 @@ UTTERANCE = PendingUtterance(
         config=SessionConfig(),
         language=LanguageRequest(),
         targets=Targets(),
-        sampling=FinalSampling(Sampling()),
+        sampling=FinalBeams(Sampling()),
     ),
     language=UtteranceLanguage(ChannelLanguage(LanguageRequest())),
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.app.dialects import made_events
 from tests.fakes import segment
 from tutti_server.app.session.messages import events
-from tutti_server.app.session.observers.text_filter import TextFilter
+from tutti_server.app.session.observers.ruled_text import RuledText
 from tutti_server.app.text_rules.edits import apply
 from tutti_server.app.text_rules.pipeline import TextRuleOptions, TextRules
 from tutti_server.app.text_rules.redaction import MIN_DIGITS, MIN_PART, Before, Kind
@@ -45,7 +45,7 @@ class Speaker:
     _text: str = ""
 
     def __post_init__(self) -> None:
-        self.filter = TextFilter(self.options, is_resumed=self.is_resumed, wants_words=self.wants_words)
+        self.filter = RuledText(self.options, is_resumed=self.is_resumed, wants_words=self.wants_words)
 
     def _send(self, event: events.Event) -> None:
         self.sent += self.filter.applied(event)
@@ -233,7 +233,7 @@ def test_no_stable_text_is_taken_back(options: TextRuleOptions, shown: str | tup
 
 
 def test_a_session_is_resumed_before_what_another_channel_holds_back() -> None:
-    text_filter = TextFilter(TextRuleOptions(redact=("card",)), is_resumed=False, wants_words=True)
+    ruled_text = RuledText(TextRuleOptions(redact=("card",)), is_resumed=False, wants_words=True)
     speaker = Speaker(TextRuleOptions(redact=("card",)))
     speaker.segment("It is 4111")
     speaker.segment(" hello")
@@ -241,9 +241,9 @@ def test_a_session_is_resumed_before_what_another_channel_holds_back() -> None:
     first, _, utterance = speaker.sent
     assert isinstance(first, events.Segment) and isinstance(utterance, events.Utterance)
     held = replace(first, channel=1, text="It is 4111", words=words_of("It is 4111", 0.0), end_s=1.5)
-    assert [each.text for each in text_filter.applied(held) if isinstance(each, events.Segment)] == ["It is"]
+    assert [each.text for each in ruled_text.applied(held) if isinstance(each, events.Segment)] == ["It is"]
     ended = replace(utterance, resume_from_s=(2.0, 1.5), detector_from_s=(0.5, 0.7), final_until_s=1.5)
-    (sent,) = text_filter.applied(ended)
+    (sent,) = ruled_text.applied(ended)
     assert isinstance(sent, events.Utterance)
     assert (sent.resume_from_s, sent.final_until_s, sent.detector_from_s) == ((2.0, 1.0), 1.0, (0.5, None))
 
@@ -368,11 +368,11 @@ def test_no_letter_is_cut_from_its_signs(text: str) -> None:
 def test_the_last_word_without_spaces_is_shown_whole_in_the_tail(words: tuple[str, ...], n_listed: int) -> None:
     """It may go on, and the times of its letters are not known: a word that is listed keeps its mark and its times."""
     timed = tuple(events.Word(text, at, at + 1.0, 0.9) for at, text in enumerate(words))
-    text_filter = TextFilter(TextRuleOptions(redact=("number",)), is_resumed=False, wants_words=True)
+    ruled_text = RuledText(TextRuleOptions(redact=("number",)), is_resumed=False, wants_words=True)
     interim = events.Interim(
         utterance=0, channel=0, start_s=0.0, end_s=3.0, stable="".join(words), tail="", stable_words=timed
     )
-    (shown,) = text_filter.applied(interim)
+    (shown,) = ruled_text.applied(interim)
     assert isinstance(shown, events.Interim)
     assert (shown.stable_words, shown.tail_words) == (timed[:n_listed], timed[n_listed:])
 

@@ -93,7 +93,7 @@ class _Timed:
         return tuple(words)
 
 
-class TextFilter:
+class RuledText:
     """The text rules of a session."""
 
     def __init__(self, options: TextRuleOptions, *, is_resumed: bool, wants_words: bool) -> None:

@@ -7,12 +7,12 @@ import pytest
 
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import MODEL, silence, speech
-from tutti_server.app.session.core.final_sampling import (
+from tutti_server.app.session.core.final_beams import (
     MAX_ANSWER_S,
     N_SMOOTHED,
     RECORDING_BEAMS,
     SURE_LOGPROB,
-    FinalSampling,
+    FinalBeams,
     recording_beams,
     spare_beams,
     with_beams,
@@ -29,7 +29,7 @@ def took(seconds: float) -> api.WindowTiming:
 
 def test_finals_are_greedy_while_interims_take_long() -> None:
     """One late answer is not enough, and it takes several to be in time again."""
-    sampling = FinalSampling(api.Sampling(), with_beams(api.Sampling(), 5, MODEL))
+    sampling = FinalBeams(api.Sampling(), with_beams(api.Sampling(), 5, MODEL))
     assert (sampling.now.beam_size, sampling.now.sure_logprob) == (5, SURE_LOGPROB)
     sampling.note_interim(took(3 * MAX_ANSWER_S))
     assert sampling.now.beam_size == 5

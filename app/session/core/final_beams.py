@@ -1,4 +1,4 @@
-"""How the tokens of final texts are drawn: with beams while the engine has time for them."""
+"""How many beams decode final texts: several while the engine has time for them."""
 
 import math
 from dataclasses import replace
@@ -50,8 +50,8 @@ def with_beams(sampling: api.Sampling, beam_size: int, model: api.ModelInfo) -> 
     return replace(sampling, beam_size=beam_size, sure_logprob=SURE_LOGPROB if waits else None)
 
 
-class FinalSampling:
-    """How the final texts of one session are decoded. Re-decodes of missed speech are always greedy."""
+class FinalBeams:
+    """The beams of the final texts of one session. Re-decodes of missed speech are always greedy."""
 
     def __init__(self, busy: api.Sampling, spare: api.Sampling | None = None) -> None:
         """Choose `spare` while the engine has time, by default the same as `busy`."""
