@@ -2,6 +2,13 @@
 
 import type { SegmentEvent, Word } from "./events.js";
 
+/** As in `align.ts`, which does not export it: that would be one file more for pages that need no words. */
+const WITHOUT_SPACES =
+  "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u2e80-\\u31ff\\u3400-\\u9fff\\uf900-\\ufaff\\uff66-\\uff9f\\u{20000}-\\u{3ffff}";
+const PUNCTUATION = "[^\\p{L}\\p{N}_\\s]*";
+/** A word, or a character of a script without spaces, with the punctuation before and after it. */
+const TIMED = new RegExp(`${PUNCTUATION}(?:[${WITHOUT_SPACES}]|[^\\s${WITHOUT_SPACES}]+)${PUNCTUATION}`, "gu");
+
 /** The words of one utterance. */
 export class UtteranceWords {
   /** Those of its stable text. */
@@ -98,7 +105,7 @@ function timedWords(text: string, event: SegmentEvent, startS: number): readonly
     return event.words.slice(first);
   }
   // Each word gets a share of the time by its length.
-  const words = text.match(/\S+/g) ?? [];
+  const words = text.match(TIMED) ?? [];
   const timed: Word[] = [];
   let nChars = characters.length;
   let fromS = startS;

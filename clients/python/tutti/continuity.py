@@ -43,6 +43,8 @@ _WITHOUT_SPACES = (
 _CHARACTER = re.compile(f"\\s|[{_WITHOUT_SPACES}]")
 _TOKEN = re.compile(f"[{_WITHOUT_SPACES}]|[^\\s{_WITHOUT_SPACES}]+")
 _PUNCTUATION = re.compile(r"[^\w]+")
+# A token with the punctuation before and after it.
+_TIMED = re.compile(rf"[^\w\s]*(?:{_TOKEN.pattern})[^\w\s]*")
 
 
 def align(shown: str, new: str) -> tuple[int, int]:
@@ -542,8 +544,11 @@ def _words_of(text: str, event: Segment, start_s: float) -> tuple[Word, ...]:
 
 
 def _estimated(text: str, start_s: float, event: Segment) -> Iterator[Word]:
-    """The words of `text`, each with a share of the time from `start_s` to the end of the segment by its length."""
-    words = text.split()
+    """The words of `text`, each with a share of the time from `start_s` to the end of the segment by its length.
+
+    In a script without spaces, each character is a word.
+    """
+    words = _TIMED.findall(text)
     n_chars = sum(map(len, words))
     for word in words:
         end_s = start_s + (event.end_s - start_s) * len(word) / n_chars
