@@ -138,6 +138,9 @@ async def serve(settings: Settings) -> None:
         multiprocessing.current_process().name = "supervisor"
     if engines[0].gpu_share < 1:
         logger.info("%d engines share each GPU", round(1 / engines[0].gpu_share))
+    if settings.metrics_have_no_reader:
+        needed = "set TUTTI_KEYS_FILE, with a key that has the scope metrics"
+        logger.warning("no client can read /metrics, for which TUTTI_METRICS_NEED_KEY wants a key: %s", needed)
     if settings.redis_url:
         from tutti_server.app.sharing.redis_store import check_credentials
 

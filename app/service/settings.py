@@ -565,6 +565,12 @@ class Settings:
         """Whether clients need an API key, of these settings or of a plug-in."""
         return bool(self.unnamed_keys or self.named_keys or self.setting_of_keys)
 
+    @property
+    def metrics_have_no_reader(self) -> bool:
+        """Whether /metrics asks for a key although no client can have one with the scope metrics."""
+        has_reader = bool(self.setting_of_keys) or any("metrics" in each.scopes for each in self.named_keys)
+        return self.metrics_need_key and not has_reader
+
     def check_key_limits(self, n_gateways: int, named_keys: Sequence[ApiKey]) -> None:
         """Check that this number of gateways can count together what keys have limits for.
 

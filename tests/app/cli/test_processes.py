@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import repeat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,6 +68,23 @@ async def test_the_log_names_the_supervisor_from_its_first_line_on(monkeypatch: 
     await processes.serve(Settings(port=0))
     await processes.serve(Settings(port=0, gateways=1))
     assert names == ["MainProcess", "supervisor"]
+
+
+@pytest.mark.parametrize(("scopes", "warns"), [(None, True), ('["live"]', True), ('["metrics"]', False)])
+async def test_metrics_that_no_client_can_read_are_warned_of(
+    scopes: str | None, warns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Keys of `api_keys` have no scope for them, so one of the keys file must have it."""
+
+    async def serve_nothing(*_: object) -> None: ...
+
+    monkeypatch.setattr(processes, "installed_plugins", tuple)
+    monkeypatch.setattr(processes, "_serve_one_process", serve_nothing)
+    keys_file = tmp_path / "keys.toml"
+    keys_file.write_text(f'[prometheus]\nkey = "k2"\nscopes = {scopes}\n')
+    settings = Settings(port=0, api_keys="k", keys_file=str(keys_file) if scopes else "", metrics_need_key=True)
+    await processes.serve(settings)
+    assert ("no client can read /metrics" in caplog.text) == warns
 
 
 async def test_a_server_gives_memory_back_while_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:

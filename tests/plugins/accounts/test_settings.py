@@ -12,7 +12,8 @@ from tutti_server.plugins.accounts.plugin import plugin
 
 
 def test_keys_of_the_database_allow_a_public_address_and_need_redis_for_several_gateways() -> None:
-    make_settings({"host": "0.0.0.0", "database_keys": True, "metrics_need_key": True})
+    settings = make_settings({"host": "0.0.0.0", "database_keys": True, "metrics_need_key": True})
+    assert not settings.metrics_have_no_reader, "a key with the scope metrics may be made at any time"
     make_settings({"database_keys": True, "gateways": 2, "redis_url": "redis://localhost"})
     with pytest.raises(SettingsError, match="database_keys: expected redis_url with it"):
         make_settings({"database_keys": True, "gateways": 2})
