@@ -5,6 +5,7 @@ Limits of size and time apply while a body arrives, and work stops when its clie
 
 import asyncio
 import errno
+import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -36,6 +37,9 @@ CHARSETS = (b"utf-8", b"utf8", b"us-ascii")
 """The encodings of text fields that a form may name. Python knows others that make text which no answer can repeat."""
 DISCARD_S = 5.0
 """How long a refused client may continue to send, in seconds. Most clients send all before they read a response."""
+
+# Its warnings, which have no request id, are about what clients send. The answer says the same.
+logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 _Answer = TypeVar("_Answer")
 

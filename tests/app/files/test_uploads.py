@@ -67,6 +67,16 @@ async def test_an_upload_without_room_is_refused(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+async def test_a_form_that_cannot_be_parsed_warns_of_nothing(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """The answer says what is wrong with it, and has the id of the line in the log."""
+    caplog.set_level(logging.INFO)
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    refused = await (await serve()).post(ENDPOINTS[0], content=b"nonsense", headers=headers)
+    assert refused.status_code == 400
+    assert f"[{refused.headers['x-request-id']}] {ENDPOINTS[0]}: 400" in caplog.text
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 @pytest.mark.parametrize("fields", [{}, {"stream": "true"}])
 async def test_a_place_is_free_before_the_client_has_its_whole_answer(serve: Serve, fields: dict[str, str]) -> None:
     """Else a client that sends one file after another would be refused now and then."""
