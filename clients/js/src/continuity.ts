@@ -273,7 +273,9 @@ export class Continuity {
   #finish(utterance: OpenUtterance, event: UtteranceEvent): ServerEvent[] {
     this.#open = this.#open.filter((each) => each !== utterance);
     const rest = this.#deliver(utterance.popRest());
-    this.#speechS += event.end_s - event.start_s;
+    // A connection that goes on with it in the middle says where it has gone on.
+    const startS = Math.min(event.start_s, utterance.atS);
+    this.#speechS += event.end_s - startS;
     if (!this.#isResumed) {
       this.#eagerEnds?.takeBack(utterance);
       return [...rest, event];
@@ -281,7 +283,7 @@ export class Continuity {
     const ended = {
       ...event,
       utterance: utterance.number,
-      start_s: Math.min(event.start_s, utterance.atS),
+      start_s: startS,
       end_s: Math.max(event.end_s, utterance.endS),
       text: utterance.isWhole ? event.text : utterance.text,
       final_until_s: this.finalUntilS,

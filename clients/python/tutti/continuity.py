@@ -141,7 +141,7 @@ class Continuity:
         self._n_words = 0
         """Words of all segments that were delivered."""
         self._speech_s = 0.0
-        """The length of the utterances that ended in earlier connections, in seconds."""
+        """The length of all utterances that have ended, in seconds."""
         self._channel_names = dict(enumerate(channel_names))
         self._eager_ends: dict[int, Turn] = {}
         """For each utterance, the eager end that was delivered and not taken back."""
@@ -326,11 +326,13 @@ class Continuity:
     def _finish(self, utterance: _OpenUtterance, event: Utterance) -> list[Event]:
         self._open.remove(utterance)
         rest = self._deliver(utterance.pop_rest())
-        self._speech_s += event.end_s - event.start_s
+        # A connection that goes on with it in the middle says where it has gone on.
+        start_s = min(event.start_s, utterance.at_s)
+        self._speech_s += event.end_s - start_s
         ended = replace(
             event,
             utterance=utterance.number,
-            start_s=min(event.start_s, utterance.at_s),
+            start_s=start_s,
             end_s=max(event.end_s, utterance.end_s),
             text=event.text if utterance.is_whole else utterance.text,
             final_until_s=self.final_until_s,
