@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
@@ -67,6 +67,14 @@ class Session:
     def __iter__(self) -> Iterator[Event]:
         return self._runner.iterate(_events(self._session))
 
+    def stream(self, audio: Iterable[bytes]) -> Generator[Event, None, None]:
+        """Send `audio`, then `stop`, and at the same time yield the events up to `stopped`.
+
+        Another thread iterates over `audio`, which may wait for each chunk. A generator that ends early first waits for
+        the chunk that this thread reads.
+        """
+        return self._runner.iterate(self._session.stream(_chunks(audio)))
+
 
 @contextmanager
 def connect(url: str, **options: Unpack[ConnectOptions]) -> Iterator[Session]:
@@ -102,6 +110,20 @@ def transcribe_file(
 async def _events(session: tutti.session.Session) -> AsyncGenerator[Event, None]:
     async for event in session:
         yield event
+
+
+async def _chunks(audio: Iterable[bytes]) -> AsyncGenerator[bytes, None]:
+    chunks = iter(audio)
+    while True:
+        reading = asyncio.create_task(asyncio.to_thread(next, chunks, None))
+        try:
+            chunk = await asyncio.shield(reading)
+        finally:
+            # The caller cannot close a generator while a thread reads it.
+            await asyncio.wait([reading])
+        if chunk is None:
+            return
+        yield chunk
 
 
 class _Runner:

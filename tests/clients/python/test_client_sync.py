@@ -3,7 +3,8 @@
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,65 @@ async def test_a_live_session() -> None:
                 if event == tutti.Flushed(flush):
                     session.stop()
             assert session.stopped is not None
+
+    async with serve_script(converse) as server:
+        await in_thread(program)
+
+
+async def test_a_stream() -> None:
+    """Of a source that waits: it and the events each have a thread."""
+    is_heard = threading.Event()
+
+    def source() -> Iterator[bytes]:
+        yield bytes(3200)
+        assert is_heard.wait(10), "events come while the source waits"
+        yield bytes(1600)
+
+    def program() -> None:
+        with tutti.sync.connect(server.url) as session:
+            types = []
+            for event in session.stream(source()):
+                types.append(event.type)
+                is_heard.set()
+        assert types == ["interim", "segment", "utterance", "stopped"]
+
+    async with serve_script(converse) as server:
+        await in_thread(program)
+    assert sum(map(len, server.peers[0].audio)) == 4800
+
+
+async def test_the_error_of_a_source_is_raised_after_the_text_before_it() -> None:
+    def source() -> Iterator[bytes]:
+        yield bytes(3200)
+        raise OSError("unplugged")
+
+    def program() -> None:
+        types = []
+        with tutti.sync.connect(server.url) as session, pytest.raises(OSError, match="unplugged"):
+            types += [event.type for event in session.stream(source())]
+        with tutti.sync.connect(server.url) as session:
+            types += [event.type for event in session.stream([bytes(3200)])]
+        assert types == ["interim", "segment", "utterance", "stopped"]
+
+    async with serve_script(converse) as server:
+        await in_thread(program)
+
+
+async def test_a_stream_that_is_left_reads_no_more() -> None:
+    """So the program can close its source at once, which it cannot while a thread is inside it."""
+
+    def endless() -> Generator[bytes, None, None]:
+        while True:
+            yield bytes(3200)
+            time.sleep(0.05)  # The source that the test is about is this slow.
+
+    def program() -> None:
+        source = endless()
+        with tutti.sync.connect(server.url) as session:
+            events = session.stream(source)
+            next(events)
+            events.close()
+            source.close()
 
     async with serve_script(converse) as server:
         await in_thread(program)
