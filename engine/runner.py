@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tutti_server.engine.api import WINDOW_SAMPLES, Sampling
-from tutti_server.engine.beam_slots import BeamSlots, peak_s
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cores import n_usable_cores
@@ -35,6 +34,7 @@ from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
 from tutti_server.engine.decoding.slot_states import SlotStates
 from tutti_server.engine.decoding.word_timing import Alignment, sounding_states, states_of_cut_text, token_times_s
+from tutti_server.engine.host_beams import HostBeams, peak_s
 from tutti_server.engine.model.audio_context import WindowLengths
 from tutti_server.engine.model.forward import EagerForward, ForwardPass, n_rows_of
 from tutti_server.engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
@@ -200,8 +200,8 @@ class Runner:
         return 1 if is_ahead else 0
 
     @cached_property
-    def _beams(self) -> BeamSlots:
-        return BeamSlots(self.states, self.cache, self._transfer)
+    def _beams(self) -> HostBeams:
+        return HostBeams(self.states, self.cache, self._transfer)
 
     @cached_property
     def _device_beams(self) -> "DeviceBeams | None":

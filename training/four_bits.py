@@ -144,17 +144,17 @@ class FourBitStudent:
             matrix.collect()
 
     def states(self, features: Tensor, n_states: int) -> Tensor:
-        """See `tutti_server.engine.adaptation.training.Student`."""
+        """See `tutti_server.engine.adaptation.trainer.Student`."""
         return encode(self.model.model.encoder, features, n_states)
 
     def hidden(self, states: Tensor, tokens: Tensor) -> Tensor:
-        """See `tutti_server.engine.adaptation.training.Student`."""
+        """See `tutti_server.engine.adaptation.trainer.Student`."""
         output = self.model.model.decoder(input_ids=tokens, encoder_hidden_states=states, use_cache=False)
         hidden: Tensor = output.last_hidden_state
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """See `tutti_server.engine.adaptation.training.Student`."""
+        """See `tutti_server.engine.adaptation.trainer.Student`."""
         logits: Tensor = self.model.proj_out(hidden)
         return logits
 

@@ -19,7 +19,7 @@ from training.ggml import write_model
 from tutti_server.app.cli.adapt import read_folder
 from tutti_server.engine.adaptation.clips import Clips, Samples
 from tutti_server.engine.adaptation.reader import Reader, load_whisper
-from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Student, Trainer, Training
+from tutti_server.engine.adaptation.trainer import EncoderStudent, Progress, Student, Trainer, Training
 from tutti_server.engine.checkpoint.checkpoint import ADAPTED_AUDIO_CONTEXT, read_checkpoint
 from tutti_server.engine.checkpoint.layout import GGML_WEIGHTS, read_json
 

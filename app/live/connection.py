@@ -15,12 +15,12 @@ from tutti_server.app.live.audio_receiver import AudioReceiver
 from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.live.latency import LatencyRecorder
 from tutti_server.app.live.reader import Publication, Reader
-from tutti_server.app.live.time_limits import TimedSocket
+from tutti_server.app.live.timed_socket import TimedSocket
 from tutti_server.app.live.writer import Writer
 from tutti_server.app.media.format_check import UNLIKELY_FORMAT
 from tutti_server.app.publish.outbox import Outgoing
 from tutti_server.app.service.key_limits import AdmitSession
-from tutti_server.app.service.models import LIVE_WAIT_S, Lease
+from tutti_server.app.service.models import LIVE_WAIT_S, EngineUse
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.tracing import Trace
 from tutti_server.app.session.core.effects import Close
@@ -78,7 +78,7 @@ class Connection:
         self._next_lag_s = float("-inf")
         """When the client may be told again that its text is late, by the clock."""
         self._driver: SessionDriver | None = None
-        self._lease: Lease | None = None
+        self._engine_use: EngineUse | None = None
         """The engine of the session, where there are several."""
 
     async def serve(self, request: str, trace: Trace | None, admit_session: AdmitSession | None = None) -> None:
@@ -111,8 +111,8 @@ class Connection:
                 "closed with %s (%s) after %.1f s, %.1f s of audio", code, reason, self._clock() - started, audio_s
             )
             if trace:
-                if self._lease:
-                    trace.note(model=self._lease.transcriber.info.name)
+                if self._engine_use:
+                    trace.note(model=self._engine_use.transcriber.info.name)
                 trace.note(close_code=code, close_reason=reason, audio_s=round(audio_s, 3))
 
     @property
@@ -143,8 +143,8 @@ class Connection:
                     # which may be hundreds of sessions later.
                     self._driver = None
         finally:
-            if self._lease:
-                self._lease.release()
+            if self._engine_use:
+                self._engine_use.release()
 
     async def _serve_with(
         self, tasks: asyncio.TaskGroup, trace: Trace | None, admit_session: AdmitSession | None
@@ -199,12 +199,12 @@ class Connection:
         if name is None and not service.models.are_several:
             return
         card = service.models.named(name)
-        self._lease = await service.models.take(card.name, min(LIVE_WAIT_S, service.settings.max_ahead_s))
-        if self._lease.transcriber is service.transcriber:
+        self._engine_use = await service.models.take(card.name, min(LIVE_WAIT_S, service.settings.max_ahead_s))
+        if self._engine_use.transcriber is service.transcriber:
             return
         service.admission.check_room()
         if self._driver:
-            self._driver.use(self._lease.transcriber)
+            self._driver.use(self._engine_use.transcriber)
 
     def _push(self, event: Outgoing) -> None:
         if isinstance(event, events.Lag):

@@ -10,7 +10,7 @@ from starlette.websockets import WebSocketDisconnect
 from tutti_server.app.errors import CLOSE_TOO_BIG, IdleTimeout, LimitExceeded, SessionError
 from tutti_server.app.live.audio_receiver import AudioReceiver
 from tutti_server.app.live.dialect import ClientMessage, Dialect, Preparation
-from tutti_server.app.live.time_limits import TimedSocket
+from tutti_server.app.live.timed_socket import TimedSocket
 from tutti_server.app.service.key_limits import AdmitSession
 from tutti_server.app.session.core.effects import Send
 from tutti_server.app.session.engine_driver import SessionDriver

@@ -8,7 +8,7 @@ from starlette.websockets import WebSocketDisconnect
 from tutti_server.app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY
 from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.live.latency import LatencyRecorder
-from tutti_server.app.live.time_limits import TimedSocket
+from tutti_server.app.live.timed_socket import TimedSocket
 from tutti_server.app.publish.outbox import Outbox, Outgoing
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.session.core.effects import Close

@@ -64,7 +64,7 @@ class Memory(Protocol):
         ...
 
 
-class Lease:
+class EngineUse:
     """The use of an engine by one session or file. It must be released, which may be repeated."""
 
     def __init__(self, transcriber: api.Transcriber, release: Callable[[], None]) -> None:
@@ -165,7 +165,7 @@ class Models:
         except BadStart as error:
             raise RequestError(404, error.message, "model", "model_not_found") from error
 
-    async def take(self, name: str, wait_s: float | None = None) -> Lease:
+    async def take(self, name: str, wait_s: float | None = None) -> EngineUse:
         """Use the engine of the model with this name of its card, which is loaded if it is not there.
 
         Args:
@@ -178,16 +178,16 @@ class Models:
         if name in self._further:
             return await self._further[name].take(wait_s)
         self._n_of_first += 1
-        return Lease(self._first, self._release_first)
+        return EngineUse(self._first, self._release_first)
 
     @asynccontextmanager
     async def use(self, name: str) -> AsyncIterator[api.Transcriber]:
         """Use the engine of a model while the context is open; raises like `take`."""
-        lease = await self.take(name)
+        use = await self.take(name)
         try:
-            yield lease.transcriber
+            yield use.transcriber
         finally:
-            lease.release()
+            use.release()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -297,12 +297,12 @@ class _FurtherEngine:
             return None
         return transcriber.stats() if transcriber.is_alive else without_work(transcriber.stats())
 
-    async def take(self, wait_s: float | None) -> Lease:
+    async def take(self, wait_s: float | None) -> EngineUse:
         if self._timer:
             self._timer.cancel()
         self.n_users += 1
         try:
-            return Lease(await self._loaded(wait_s), self._release)
+            return EngineUse(await self._loaded(wait_s), self._release)
         except BaseException:
             self._release()
             raise

@@ -17,7 +17,7 @@ from torch import Tensor
 from tutti_server.engine.adaptation.clips import Clips, Samples
 from tutti_server.engine.adaptation.evaluation import evaluate, held_clips, objection
 from tutti_server.engine.adaptation.reader import AdaptationError, Reader, check_languages, find_whisper, load_whisper
-from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
+from tutti_server.engine.adaptation.trainer import EncoderStudent, Progress, Trainer, Training
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.checkpoint.checkpoint import ADAPTED_AUDIO_CONTEXT, Checkpoint, read_checkpoint
 from tutti_server.engine.checkpoint.layout import read_json

@@ -1,6 +1,6 @@
 """Decodes the beams of searches on the GPU, which decides alone how they go on: steps are launched ahead of the host.
 
-`engine/beam_slots.py` does the same where the host decides, on a CPU. The kernels are in `kernels/beams.py`.
+`engine/host_beams.py` does the same where the host decides, on a CPU. The kernels are in `kernels/beams.py`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,10 @@ from tutti_server.engine.model.kv_cache import KVCache
 
 
 class DeviceBeams:
-    """The slots of all beams. The first slot of a search is that of its window; the others borrow the window."""
+    """The slots of all beams, where the GPU chooses their tokens.
+
+    The first slot of a search is that of its window; the others borrow the window.
+    """
 
     def __init__(self, states: SlotStates, cache: KVCache, sampler: FusedSampler, transfer: HostTransfer) -> None:
         self._states = states

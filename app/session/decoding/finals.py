@@ -25,7 +25,7 @@ from tutti_server.app.session.speech.coverage import (
 from tutti_server.app.session.text.language_choice import ChannelLanguage
 from tutti_server.app.session.text.segment_times import LEAD_SAMPLES, end_of_words, tightened
 from tutti_server.app.session.text.stable_trust import with_stable_trust
-from tutti_server.app.session.text.stable_words import on_timeline, with_stable_times, words_from
+from tutti_server.app.session.text.stable_word_times import on_timeline, with_stable_times, words_from
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 

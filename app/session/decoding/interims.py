@@ -9,7 +9,7 @@ from tutti_server.app.session.core.windows import OpenWindow
 from tutti_server.app.session.decoding.interim_schedule import InterimSchedule
 from tutti_server.app.session.decoding.parts import ChannelParts
 from tutti_server.app.session.messages import events
-from tutti_server.app.session.text.stable_words import Words, on_timeline, timed_words
+from tutti_server.app.session.text.stable_word_times import Words, on_timeline, timed_words
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 

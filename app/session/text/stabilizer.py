@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from tutti_server.app.session.text.stable_trust import Judged, judged, mean_logprob
-from tutti_server.app.session.text.stable_words import Words, grow, not_before, words_at_end, words_between
+from tutti_server.app.session.text.stable_word_times import Words, grow, not_before, words_at_end, words_between
 from tutti_server.app.session.text.stock_phrases import is_stock_phrase, spoken
 from tutti_server.engine.api import SAMPLE_RATE, DoneEvent, Piece, is_punctuation
 

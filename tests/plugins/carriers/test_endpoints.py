@@ -26,7 +26,7 @@ from tests.fakes import FakeTranscriber, said, silence, speech
 from tests.redis_server import redis_server
 from tutti_server.app.cli import processes
 from tutti_server.app.errors import SettingsError
-from tutti_server.app.live.time_limits import TimedSocket
+from tutti_server.app.live.timed_socket import TimedSocket
 from tutti_server.app.server.plugins import make_settings
 from tutti_server.app.service.shared_state import SharedState
 from tutti_server.plugins.carriers.audiohook.timeline import read_duration

@@ -10,7 +10,7 @@ from tests.engine.checkpoints import SHAPES, Shape, make_checkpoint
 from tests.engine.engines import noise
 from tutti_server.engine.adaptation.clips import Clips
 from tutti_server.engine.adaptation.reader import AdaptationError, Reader, check_languages, encode, load_whisper
-from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
+from tutti_server.engine.adaptation.trainer import EncoderStudent, Progress, Trainer, Training
 from tutti_server.engine.api import WINDOW_SAMPLES
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 from tutti_server.engine.model.log_mel import STATE_SAMPLES

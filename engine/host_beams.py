@@ -20,8 +20,11 @@ N_CANDIDATES = MAX_BEAM_SIZE + 1
 """The likeliest next tokens that are looked for in every row. The number never depends on the beams of a neighbour."""
 
 
-class BeamSlots:
-    """The slots of all beams. The first slot of a search is that of its window; the others borrow the window."""
+class HostBeams:
+    """The slots of all beams, where the host chooses their tokens.
+
+    The first slot of a search is that of its window; the others borrow the window.
+    """
 
     def __init__(self, states: SlotStates, cache: KVCache, transfer: HostTransfer) -> None:
         self._states = states

@@ -10,7 +10,7 @@ from tests.bench import START, Bench, check_promises
 from tests.fakes import said, segment, silence, speech
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.text.stabilizer import Agreement, Stabilizer
-from tutti_server.app.session.text.stable_words import Words, grow, with_stable_times
+from tutti_server.app.session.text.stable_word_times import Words, grow, with_stable_times
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 
