@@ -3,6 +3,8 @@
 Such a text alone is no evidence that somebody has said it: it is not shown before it is final.
 """
 
+import re
+
 from tutti_server.engine.api import is_punctuation
 
 STOCK_PHRASES = frozenset(
@@ -22,13 +24,18 @@ STOCK_PHRASES = frozenset(
     )
 )
 """The phrases as `spoken` gives them."""
-MAX_STOCK_CHARS = 2 * max(map(len, STOCK_PHRASES))
+AROUND = ("and", "foryourtime", "foryourattention")
+"""What may stand around phrases."""
+_PHRASE, _AROUND = ("|".join(sorted(each, key=len, reverse=True)) for each in (STOCK_PHRASES, AROUND))
+# Possessive: a text is read in one way, so that none takes long.
+_STOCK_TEXT = re.compile(f"(?:{_AROUND})*+(?>{_PHRASE})(?:{_PHRASE}|{_AROUND})*+")
+MAX_STOCK_CHARS = 120
 """Longer text is no stock phrase, whatever spaces and punctuation it has."""
 
 
 def is_stock_phrase(text: str) -> bool:
-    """Whether a text is a stock phrase and nothing else."""
-    return len(text) <= MAX_STOCK_CHARS and spoken(text) in STOCK_PHRASES
+    """Whether a text is a stock phrase, or several, and nothing else."""
+    return len(text) <= MAX_STOCK_CHARS and _STOCK_TEXT.fullmatch(spoken(text)) is not None
 
 
 def spoken(text: str) -> str:

@@ -210,7 +210,15 @@ def test_what_is_shown_after_each_hypothesis(heard: list[Heard], shown: list[str
     assert found == shown
 
 
-@pytest.mark.parametrize("text", ["Thank you.", "Bye!", "Thanks for watching.", "ご視聴ありがとうございました"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Thank you.",
+        "Bye!",
+        "Thank you very much for your time, and I'll see you in the next video.",
+        "ご視聴ありがとうございました",
+    ],
+)
 def test_a_stock_phrase_alone_is_not_shown(stabilizer: Stabilizer, text: str) -> None:
     """Whisper writes it where it has not understood. With more words after it, it is shown."""
     for end in (100, 200):
