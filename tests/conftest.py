@@ -25,7 +25,7 @@ from hypothesis import settings
 
 from tests.small_model import SMALL_MODEL
 from tests.tiers import TESTS, TIERS, WITHOUT_TORCH, may_hold, needs_torch, tier_of
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 
 settings.register_profile("changes", deadline=None, max_examples=25)
 settings.register_profile("night", deadline=None, max_examples=300)

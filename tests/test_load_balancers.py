@@ -22,7 +22,7 @@ from tests.app.conftest import Running, running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import FakeTranscriber, said, silence, speech
 from tests.test_deploy import NGINX, paths, seconds
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.server.http_protocols import KEEP_ALIVE_S, MAX_HEAD_BYTES
 from tutti_server.app.server.main import PING_INTERVAL_S
 from tutti_server.app.service.settings import Settings

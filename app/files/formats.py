@@ -172,8 +172,10 @@ def _format(layout: Layout) -> _Format:
             return _Table(layout)
         case "json":
             return _Format()
-        case _:
+        case "srt" | "vtt":
             return _Subtitles(layout=layout)
+        case other:
+            raise ValueError(f"format: expected one of {', '.join(FORMATS)}, got {other!r}")
 
 
 @dataclass(slots=True)

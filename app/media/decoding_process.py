@@ -2,7 +2,7 @@
 
 Whoever uploads a file decides what FFmpeg does. So files are decoded by workers: processes with limits of memory and
 processor time, which decode one file at a time and may be killed. This process has imported all that decoding needs,
-and forks a worker in two milliseconds. `decoders.py` is the other side.
+and forks a worker in two milliseconds. `decoder_workers.py` is the other side.
 
 A message on the socket `FD` asks for a worker. It comes with two descriptors:
 

@@ -20,7 +20,7 @@ from tutti_server.app.background import in_background
 from tutti_server.app.dialects.deepgram import jobs_endpoint, recordings_endpoint
 from tutti_server.app.errors import LimitExceeded, RequestError, SettingsError
 from tutti_server.app.live.tcp_port import open_listener
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.server.acceptor import Acceptor
 from tutti_server.app.server.guard import Guard
 from tutti_server.app.server.http_protocols import KEEP_ALIVE_S, HttpProtocol, WebSocketProtocol

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tutti_server.app.background import in_background
 from tutti_server.app.errors import SettingsError
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
 from tutti_server.app.publish.room_follower import RoomConfig
 from tutti_server.app.publish.room_hub import Rooms

@@ -19,7 +19,7 @@ from websockets.http11 import Response
 
 from tests.fakes import FakeTranscriber, LevelDetector
 from tests.redis_server import RedisServer, redis_server
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.server.main import Server, bind, build_app
 from tutti_server.app.server.plugins import Plugin, make_settings
 from tutti_server.app.service.models import FurtherModel, Models

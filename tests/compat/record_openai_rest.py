@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.compat.http_exchange import GOLDEN, REQUEST_HEADERS, Request, replay, write
 from tests.fakes import FakeTranscriber, LevelDetector, silence, speech
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.server.main import build_app
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.session.core.options import SessionConfig

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.compat.conformance import approximated, supported
 from tests.compat.http_exchange import Request, read, replay
 from tests.compat.record_openai_rest import FOLDER, service
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 
 REST = "openai-rest"
 SHOWS = {

@@ -18,7 +18,7 @@ from tutti_server.app.dialects.openai.speakers_wire import (
     Spoken,
 )
 from tutti_server.app.errors import MediaError, RequestError
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.messages import events
 from tutti_server.app.voices.file_speakers import Diarizer

@@ -56,3 +56,8 @@ def test_a_cue_is_written_once_it_can_be_read_though_its_channel_is_silent(has_c
     assert "".join(written).startswith("1\n00:00:00,000 --> 00:00:00,833\n")
     writer.advance(60.0)
     assert "Good morning." in "".join(written)
+
+
+def test_a_format_that_nobody_writes_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"format: expected one of txt, .*, got 'docx'"):
+        TranscriptWriter(print, Layout(format="docx"), "call.wav")

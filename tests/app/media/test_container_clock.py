@@ -15,7 +15,7 @@ from tests.app.media.test_file_decoder import encode
 from tests.app.media.test_stream_decoder import decoded_in_pieces
 from tests.made_files import Track, damaged, heard, loud_stretches, made_file, tone
 from tutti_server.app.media import container_clock
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.media.file_decoder import decode_file, decode_pieces
 from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import Samples

@@ -10,7 +10,7 @@ import pytest
 from tests.app.media.test_stream_decoder import decoded_in_pieces
 from tests.made_files import Track, heard, made_file, tone
 from tutti_server.app.errors import MediaError
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.media.file_decoder import n_channels
 from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import Samples

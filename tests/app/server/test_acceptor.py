@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect
 from tests.app.conftest import Running, Serve, running
 from tests.app.server.test_http_protocols import HEAD, LongAnswer, ended, raw, read_slowly
 from tests.fakes import FakeTranscriber
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.server import acceptor
 from tutti_server.app.server.acceptor import Acceptor
 from tutti_server.app.service.client_connections import ClientConnection, UnauthenticatedConnections

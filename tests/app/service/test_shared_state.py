@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import FakeTranscriber
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState

@@ -16,7 +16,7 @@ from ray.serve.exceptions import RayServeException  # noqa: E402
 
 from tests.fakes import FakeSession, FakeTranscriber  # noqa: E402
 from tutti_server.app.errors import LimitExceeded  # noqa: E402
-from tutti_server.app.media.decoders import Decoders  # noqa: E402
+from tutti_server.app.media.decoder_workers import Decoders  # noqa: E402
 from tutti_server.app.service.reservations import RESERVED_S  # noqa: E402
 from tutti_server.app.service.service import Service  # noqa: E402
 from tutti_server.app.service.settings import Settings  # noqa: E402

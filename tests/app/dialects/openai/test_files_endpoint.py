@@ -22,7 +22,7 @@ from tests.compat.conformance import refused, supported
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
 from tests.made_files import Track, damaged, made_file
 from tutti_server.app.dialects.openai.files_wire import response_body
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.server.main import build_app
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.session.core.final_beams import RECORDING_BEAMS, with_beams

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoder_workers import Decoders
 from tutti_server.app.server.plugins import make_settings
 from tutti_server.engine import api
 from tutti_server.plugins.accounts.jobs import callbacks, worker

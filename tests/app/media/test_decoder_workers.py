@@ -21,8 +21,8 @@ import pytest
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import TONE, encode
 from tutti_server.app.errors import MediaError
-from tutti_server.app.media import decoders as decoders_module
-from tutti_server.app.media.decoders import Decoders, _Worker
+from tutti_server.app.media import decoder_workers as decoders_module
+from tutti_server.app.media.decoder_workers import Decoders, _Worker
 
 PATIENCE_S = 20.0
 QUIET_S = 120
