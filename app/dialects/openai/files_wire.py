@@ -231,7 +231,10 @@ def _text_rules(form: Form, *, has_logprobs: bool, carries_context: bool) -> Tex
     """Read the field `text_rules`, our extension: the object that `start` of the native protocol has.
 
     Log-probabilities are those of text without rules, and text that is to be redacted is not kept for later windows.
+    Fields `text_rules[key]`, as OpenAI's SDKs make of an object, are refused: what they ask for would not be done.
     """
+    if keys := form.keys_of("text_rules"):
+        raise bad_value("text_rules", "one field with a JSON object", keys[0])
     value = form.text("text_rules")
     if not value:
         return TextRuleOptions()

@@ -84,11 +84,13 @@ class Form:
             raise bad_value(name, f"a {'whole number' if is_whole else 'number'} from {low:g} to {high:g}", value)
         return type(default)(number)
 
+    def keys_of(self, name: str) -> tuple[str, ...]:
+        """The names of the fields `name[key]` that are not popped yet."""
+        return tuple(each for each in self._values if each.startswith(f"{name}[") and each.endswith("]"))
+
     def nested(self, name: str) -> "Form | str | None":
         """An object, from fields `name[key]` or from JSON; if the field holds other text, the text."""
-        prefix = f"{name}["
-        keys = [each for each in self._values if each.startswith(prefix) and each.endswith("]")]
-        if keys:
+        if keys := self.keys_of(name):
             return Form((key, value) for key in keys for value in self._values.pop(key))
         value = self.text(name)
         if value is None or not value.lstrip().startswith("{"):

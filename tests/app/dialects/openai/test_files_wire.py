@@ -194,6 +194,8 @@ def test_a_stream_may_have_segments_and_words() -> None:
         ([("condition_on_previous_text", "perhaps")], "condition_on_previous_text"),
         ([("hotwords", "a" * 48)], "hotwords"),
         ([("hotwords", ",".join("a" * 65))], "hotwords"),
+        ([("text_rules[redact][]", "card")], "text_rules"),
+        ([("text_rules[replace][Cuba nets]", "Kubernetes"), ("text_rules", '{"redact": ["card"]}')], "text_rules"),
         ([("tracks", "both")], "tracks"),
         ([("tracks", "all"), ("track", "1")], "tracks"),
         ([("tracks", "all"), ("stream", "true")], "tracks"),
