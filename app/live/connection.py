@@ -10,7 +10,14 @@ from collections.abc import Callable, Sequence
 
 from starlette.websockets import WebSocket
 
-from tutti_server.app.errors import CLOSE_OUR_FAULT, IDLE, RESUMABLE_CLOSE_CODES, LimitExceeded, SessionError
+from tutti_server.app.errors import (
+    CLOSE_DONE,
+    CLOSE_OUR_FAULT,
+    IDLE,
+    RESUMABLE_CLOSE_CODES,
+    LimitExceeded,
+    SessionError,
+)
 from tutti_server.app.live.audio_receiver import AudioReceiver
 from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.live.latency import LatencyRecorder
@@ -119,7 +126,7 @@ class Connection:
     def is_lost(self) -> bool:
         """Whether the session has ended in the middle, or would do so now, and its client goes on in another one."""
         close = self._writer.close
-        is_cut = close is None or close.code in RESUMABLE_CLOSE_CODES
+        is_cut = close.code in RESUMABLE_CLOSE_CODES if close else self._socket.client_code != CLOSE_DONE
         return self._session.may_be_continued and is_cut
 
     def drain(self) -> None:

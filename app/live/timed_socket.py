@@ -31,6 +31,8 @@ class TimedSocket:
                 a flush message; `None` never flushes by itself.
         """
         self.send_timeout_s = send_timeout_s
+        self.client_code: int | None = None
+        """The code with which the client has closed; `None` if it has not."""
         self._websocket = websocket
         self._flush_after_s = flush_after_s
         self._first_messages = deque(first_messages)
@@ -54,7 +56,8 @@ class TimedSocket:
         except TimeoutError:
             raise IdleTimeout(f"no message for {idle_timeout_s:g} s") from None
         if message["type"] == "websocket.disconnect":
-            raise WebSocketDisconnect(message.get("code", CLOSE_CODE_MISSING))
+            self.client_code = message.get("code", CLOSE_CODE_MISSING)
+            raise WebSocketDisconnect(self.client_code)
         content: str | bytes = message["text"] if message.get("text") is not None else message["bytes"]
         return content
 

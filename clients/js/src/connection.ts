@@ -15,6 +15,8 @@ import type { Socket, SocketEventType, SocketListener } from "./socket.js";
 
 /** Close codes of RFC 6455, 7.4.1. */
 const CLOSE_DONE = 1000;
+/** Of a connection in whose place another one comes. After 1000 the server would keep no slot for it. */
+export const CLOSE_GIVEN_UP = 4000;
 export const CLOSE_ABNORMAL = 1006;
 
 /** A connection whose network takes nothing for this time, in milliseconds, is lost: some losses are reported by nothing. */
@@ -136,7 +138,7 @@ export class Connection {
   }
 
   /** Ends the connection without a report. */
-  close(): void {
+  close(code = CLOSE_DONE): void {
     if (this.#isEnded) {
       return;
     }
@@ -144,13 +146,13 @@ export class Connection {
     clearTimeout(this.#deadline);
     this.#listeners.forEach((each) => this.#socket.removeEventListener(...each));
     if (!this.#isSocketClosed) {
-      closeQuietly(this.#socket);
+      closeQuietly(this.#socket, code);
     }
   }
 
   #end(end: End): void {
     if (!this.#isEnded) {
-      this.close();
+      this.close(end.kind === "closed" ? CLOSE_GIVEN_UP : CLOSE_DONE);
       this.#options.onEnd(end);
     }
   }
@@ -195,7 +197,7 @@ export class Connection {
 }
 
 /** Closes a socket that has no listeners. Without a listener for "error", the package `ws` would end the process. */
-function closeQuietly(socket: Socket): void {
+function closeQuietly(socket: Socket, code: number): void {
   const ignore = () => {};
   const onClose = () => {
     socket.removeEventListener("error", ignore);
@@ -203,5 +205,5 @@ function closeQuietly(socket: Socket): void {
   };
   socket.addEventListener("error", ignore);
   socket.addEventListener("close", onClose);
-  socket.close(CLOSE_DONE);
+  socket.close(code);
 }

@@ -6,7 +6,7 @@
 import { bytesOf, checkEncoding, formatOf } from "./audio.js";
 import { Backoff } from "./backoff.js";
 import { LONGEST_MS, nowMs } from "./clock.js";
-import { CLOSE_ABNORMAL, Connection, type End } from "./connection.js";
+import { CLOSE_ABNORMAL, CLOSE_GIVEN_UP, Connection, type End } from "./connection.js";
 import { Continuity, type Parts } from "./continuity.js";
 import { AbortedError, ConnectError, ConnectionLost, SessionError, TuttiError, UsageError } from "./errors.js";
 import type { FlushId, Limits, ServerEvent, SessionEvent, StartedEvent, StartOptions } from "./events.js";
@@ -254,7 +254,7 @@ export class Session implements AsyncIterable<SessionEvent> {
    */
   reconnect(): void {
     if (this.#connection !== undefined && this.#state !== "connecting") {
-      this.#connection.close();
+      this.#connection.close(CLOSE_GIVEN_UP);
       this.#onConnectionEnd({ kind: "closed", code: CLOSE_ABNORMAL, reason: "the application has given it up" });
     }
     this.#retryNow?.();

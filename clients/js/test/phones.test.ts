@@ -180,7 +180,7 @@ test("reconnect gives up the present connection", async () => {
   const { session, events } = await open();
   session.send(Uint8Array.of(1, 2));
   session.reconnect();
-  expect(sockets[0]?.closedWith).toBe(1000);
+  expect(sockets[0]?.closedWith).toBe(4000);
   await vi.advanceTimersByTimeAsync(0);
   expect(socket().sentAudio.flat()).toEqual([1, 2]);
   expect(events.map((event) => event.type)).toEqual(["reconnecting", "resumed"]);

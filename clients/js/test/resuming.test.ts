@@ -522,7 +522,7 @@ test("a network that takes nothing is a lost connection", async () => {
   expect(socket().closedWith).toBeUndefined();
   await vi.advanceTimersByTimeAsync(1);
   session.send(bytes(16, 4));
-  expect(socket().closedWith).toBe(1000);
+  expect(socket().closedWith).toBe(4000);
   await reconnect();
   expect(audioOf(socket())).toEqual([...bytes(0, 20)]);
   session.close();

@@ -204,6 +204,16 @@ async def test_an_idle_client_that_resumes_keeps_its_open_utterance(serve: Serve
     assert not server.service.admission.expects_returns
 
 
+@pytest.mark.parametrize(("code", "comes_back"), [(1000, False), (1001, True), (4000, True)])
+async def test_a_client_that_closes_for_good_has_no_reservation(serve: Serve, code: int, comes_back: bool) -> None:
+    """1000 says that the client is done; a page that is left, or a client that changes its network, may resume."""
+    server = await serve()
+    async with session(server.stream, START | {"resumes": True}) as socket:
+        await socket.close(code)
+    await server.service.admission.all_finished.wait()
+    assert server.service.admission.expects_returns is comes_back
+
+
 async def test_a_client_that_does_not_read_is_disconnected(serve: Serve) -> None:
     """Its events do not accumulate, and another session may be admitted at once."""
     server = await serve(send_timeout_s=0.2)
