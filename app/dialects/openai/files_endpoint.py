@@ -25,7 +25,7 @@ from tutti_server.app.dialects.openai.files_wire import (
     sse_frame,
     tracks_body,
 )
-from tutti_server.app.dialects.openai.form import Form
+from tutti_server.app.dialects.openai.form import Form, text_fields
 from tutti_server.app.dialects.openai.speakers_endpoint import ChannelSpeakers, FileSpeakers, TellsSpeakers
 from tutti_server.app.dialects.openai.speakers_wire import Spoken
 from tutti_server.app.errors import LimitExceeded, MediaError, RequestError, SessionError
@@ -118,7 +118,7 @@ class FileEndpoint:
         """Make the answer, and send it but for its end. Returns what sends that."""
         service: Service = scope["app"].state.service
         file, name = _file(form), request_id(scope)
-        fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
+        fields = text_fields(form.multi_items())
         card = service.models.requested(Form(fields).text("model"))
         _check_task(card, self.task)
         tells_speakers = service.speaker_model is not None

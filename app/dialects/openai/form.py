@@ -8,6 +8,9 @@ from tutti_server.app.dialects.checks import BOOLEANS, INDEX, integer_from, numb
 from tutti_server.app.dialects.json_text import read_object
 from tutti_server.app.errors import BadMessage, RequestError, shorten
 
+MAX_NAME_CHARS = 100
+"""The longest name of a client's field that an error repeats, in characters."""
+
 _Number = TypeVar("_Number", int, float)
 
 
@@ -104,6 +107,18 @@ class Form:
             for key, each in parsed.items()
             if each is not None
         )
+
+
+def text_fields(items: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
+    """The fields of a form without its `file`. Any other field that is a file is refused, as its value is not read."""
+    texts: list[tuple[str, str]] = []
+    for name, value in items:
+        if name == "file":
+            continue
+        if not isinstance(value, str):
+            raise RequestError(400, f"{name[:MAX_NAME_CHARS]}: expected text, got a file", name[:MAX_NAME_CHARS])
+        texts.append((name, value))
+    return texts
 
 
 def bad_value(name: str, expected: str, got: str) -> RequestError:

@@ -8,6 +8,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from tutti_server.app.dialects.http_answers import IGNORED_HEADER, WARNINGS_HEADER, header_value
+from tutti_server.app.dialects.openai.form import text_fields
 from tutti_server.app.errors import LimitExceeded, RequestError
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.service.auth import Client, header_key
@@ -50,7 +51,7 @@ async def create_job(request: HttpRequest) -> Response:
 
 async def _created(service: Service, jobs: "JobService", form: FormData, client: Client, key: str | None) -> Response:
     file = _file(form)
-    fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
+    fields = text_fields(form.multi_items())
     wanted, task, transcription = wire.parse_request(fields)
     options = options_of(service, task, transcription)
     if bool(file) == bool(wanted.url):

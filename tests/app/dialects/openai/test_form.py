@@ -2,7 +2,7 @@
 
 import pytest
 
-from tutti_server.app.dialects.openai.form import Form
+from tutti_server.app.dialects.openai.form import Form, text_fields
 from tutti_server.app.errors import RequestError
 
 
@@ -44,6 +44,13 @@ def test_an_error_says_what_was_expected_and_what_came() -> None:
     assert (raised.value.status, raised.value.param) == (400, "n")
     with pytest.raises(RequestError, match="n: expected one value, got 2"):
         Form([("n", "1"), ("n", "2")]).text("n")
+
+
+def test_a_file_in_place_of_text_is_refused() -> None:
+    """Its value is not read, so what it asks for would not be done."""
+    assert text_fields([("file", b"audio"), ("language", "en"), ("file", "more")]) == [("language", "en")]
+    with pytest.raises(RequestError, match="text_rules: expected text, got a file"):
+        text_fields([("text_rules", b"{}")])
 
 
 @pytest.mark.parametrize("value", ['{"type": "\\ud800"}', '{"\\ud800": 1}', "{", '{"n": NaN}'])

@@ -270,6 +270,9 @@ async def test_bad_fields_are_refused(serve_jobs: ServeJobs, http: httpx.AsyncCl
         refused = await submit(http, server, **fields)
         assert refused.status_code == 400
         assert refused.json()["error"]["message"].startswith(message)
+    url, rules = {"url": "https://example.org/a.wav"}, {"text_rules": b'{"redact": ["card"]}'}
+    refused = await http.post(f"{server.http}/v1/jobs", data=url, files=rules)
+    assert refused.json()["error"]["message"] == "text_rules: expected text, got a file"
     assert not (tmp_path / "state" / "jobs").exists()
 
 
