@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import IO, Any, TypeVar
 
-from starlette.datastructures import FormData, UploadFile
+from starlette.datastructures import FormData, QueryParams, UploadFile
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -124,8 +124,9 @@ class FileEndpoint:
         tells_speakers = service.speaker_model is not None
         options = replace(parse_options(fields, self.task, card.languages, tells_speakers), model=card.name)
         headers = {MODEL_HEADER: header_value(card.name)}
-        if options.ignored:
-            headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
+        # Options are fields of the form alone. Some clients write them into the address.
+        if ignored := sorted({*options.ignored, *QueryParams(scope["query_string"])}):
+            headers[IGNORED_HEADER] = header_value(", ".join(ignored))
 
         async def unless_draining(work: Coroutine[Any, Any, _Made]) -> _Made:
             try:

@@ -1,6 +1,6 @@
 """The HTTP endpoints of jobs, which take the same forms as the transcription of files."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from starlette.datastructures import FormData, UploadFile
@@ -38,7 +38,7 @@ async def create_job(request: HttpRequest) -> Response:
                 admit(request.scope)
                 form = await service.admission.drain_limit.unless_over(upload.form())
                 try:
-                    return await _created(service, jobs, form, client, key)
+                    return await _created(service, jobs, form, client, key, request.query_params)
                 finally:
                     await form.close()
     except RequestError:
@@ -49,7 +49,10 @@ async def create_job(request: HttpRequest) -> Response:
         raise no_room_for_upload(error) from error
 
 
-async def _created(service: Service, jobs: "JobService", form: FormData, client: Client, key: str | None) -> Response:
+async def _created(
+    service: Service, jobs: "JobService", form: FormData, client: Client, key: str | None, parameters: Iterable[str]
+) -> Response:
+    """The answer to a form. Parameters of the address have no effect, and are named."""
     file = _file(form)
     fields = text_fields(form.multi_items())
     wanted, task, transcription = wire.parse_request(fields)
@@ -63,8 +66,8 @@ async def _created(service: Service, jobs: "JobService", form: FormData, client:
     with refusing_without_resources():
         job, is_new = await jobs.submit(client.account, client.key, wanted, file, key)
     headers = {"location": f"/v1/jobs/{job.id}"}
-    if options.ignored:
-        headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
+    if ignored := sorted({*options.ignored, *parameters}):
+        headers[IGNORED_HEADER] = header_value(", ".join(ignored))
     return JSONResponse(wire.job_json(job), 202 if is_new else 200, headers)
 
 

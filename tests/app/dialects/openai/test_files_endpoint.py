@@ -367,6 +367,9 @@ async def test_fields_without_effect_are_named(server: Running) -> None:
     fields = {"vad_filter": "true", "languages[]": ["en", "xx"], "größe": "2", "zoom ": "3", " a": "4"}
     response = await post(server.http, wav(TALK), fields)
     assert response.headers["x-tutti-ignored"] == "a, gr??e, languages, vad_filter, zoom"
+    path = "/v1/audio/transcriptions?language=fr&response_format=srt"
+    response = await post(server.http, wav(TALK), {"zoom": "3"}, path=path)
+    assert response.headers["x-tutti-ignored"] == "language, response_format, zoom"
 
 
 async def test_bad_requests_are_explained(server: Running) -> None:

@@ -254,6 +254,12 @@ async def test_a_recording_that_is_none_fails_its_job(serve_jobs: ServeJobs, htt
     assert (job["status"], job["error"]["code"], job["attempts"]) == ("failed", "invalid_file", 1)
 
 
+async def test_parameters_of_the_address_are_named_as_ignored(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    server = await serve_jobs(job_workers=0)
+    answer = await http.post(f"{server.http}/v1/jobs?language=fr", data={"zoom": "3"}, files={"file": wav(TALK)})
+    assert (answer.status_code, answer.headers["x-tutti-ignored"]) == (202, "language, zoom")
+
+
 BAD_FIELDS = [
     ({"temperature": "9"}, "temperature: expected a number from 0 to 1, got '9'"),
     ({"stream": "true"}, "stream: expected false, as"),
