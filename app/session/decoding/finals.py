@@ -228,12 +228,13 @@ class Finals:
             return False
         requested = window.utterance.options
         options = api.DecodeOptions(
-            language=language,
             task=requested.start.task,
             hotwords=requested.start.hotwords,
             word_times=requested.has_words,
             translates=bool(requested.targets.by_engine),
         )
+        speech_s = duration(stretch.speech) / SAMPLE_RATE
+        options = window.utterance.language.channel.for_missed(options, speech_s, language)
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         self._port.submit(self, RequestKind.REDECODE, samples, options, window.utterance.number, window)
         window.redecoding.start(stretch, following_text)

@@ -171,6 +171,12 @@ class ChannelLanguage:
             return replace(options, language=fixed, languages=self._request.candidates if self.is_detected else ())
         return self._open(options, speech_s, self._evidence[min(n_before - len(self._evidence), -1)])
 
+    def for_missed(self, options: api.DecodeOptions, speech_s: float, language: str | None) -> api.DecodeOptions:
+        """The options of speech that the decoding of its window in `language` has missed: it may be in another one."""
+        if not self.is_detected or language is None:
+            return replace(options, language=language)
+        return self._open(options, speech_s, LanguageEvidence(language=language, is_settled=True))
+
     def _open(self, options: api.DecodeOptions, speech_s: float, evidence: LanguageEvidence) -> api.DecodeOptions:
         if not self.is_detected:
             return replace(options, language=evidence.language if self.is_locked else self._request.named)

@@ -60,6 +60,14 @@ def test_missed_speech_in_the_middle_is_decoded_before_the_text_after_it_is_sent
     assert starts == pytest.approx([0.5, 0.5 + 5 * WORD_S, 0.5 + 10 * WORD_S], abs=0.05)
 
 
+def test_missed_speech_has_its_own_language_where_the_client_names_none() -> None:
+    """A model that writes one language often misses what another speaker says in another one."""
+    bench = session_with(10)
+    bench.answer_one(lost=range(4, 10))
+    ((_, again),) = bench.waiting
+    assert (again.options.language, again.options.languages) == (None, MODEL.languages)
+
+
 def test_missed_speech_at_the_end_delays_only_the_end_of_the_utterance() -> None:
     bench = session_with(10)
     bench.answer_one(lost=range(4, 10))

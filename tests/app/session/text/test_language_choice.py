@@ -136,6 +136,16 @@ def test_windows_side_by_side_do_not_depend_on_which_is_done_first() -> None:
     assert biases[0][3] == {} and set(biases[0][4]) == {"en"}
 
 
+def test_missed_speech_may_be_in_another_language_than_its_window() -> None:
+    """Not a mumbled word of it, and not where the client names the language, or has it decided once."""
+    for speech_s, language in ((MIN_CHANGE_S * 0.9, "en"), (MIN_CHANGE_S * 1.1, "de")):
+        options = ChannelLanguage(OPEN).for_missed(OPTIONS, speech_s, "en")
+        assert options.language is None and options.languages == CANDIDATES
+        assert choose_language(clear("de"), dict(options.language_bias)) == language
+    for channel in (ChannelLanguage(LanguageRequest(named="en")), settled("en", LOCKED)):
+        assert channel.for_missed(OPTIONS, 5.0, "en") == replace(OPTIONS, language="en")
+
+
 def test_text_waits_while_its_language_is_in_doubt() -> None:
     """In a new session until there was half a second of clear speech; later where another language is likelier."""
     new = ChannelLanguage(OPEN)
