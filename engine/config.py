@@ -6,7 +6,7 @@ from typing import Literal, get_args, get_type_hints
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 EncoderDtype = Literal["auto", "fp8"]
-CrossCache = Literal["auto", "half", "int8", "states"]
+CrossCache = Literal["auto", "int8", "states"]
 AudioContext = Literal["auto", "interims", "full"]
 Kernels = Literal["auto", "torch", "triton", "flashinfer"]
 
@@ -45,12 +45,10 @@ class EngineConfig:
     cross_cache: CrossCache = "auto"
     """What the decoder keeps of a window's encoder states, and reads in every step.
 
-    `half`: their keys and values for every layer, in the type of other caches. `int8`: the same in 8 bits, with a scale
-    for each; steps of more than one row are faster and slots smaller. It needs the fused kernels. `auto` is `int8` with
-    these kernels where the checkpoint loses little accuracy by it, else `half`. `states`: the states themselves, once
-    for all layers. With decoders of many layers, many requests at a time are faster still, few at a time slower, and
-    slots are smaller. It needs a Hopper or data-centre Blackwell GPU. A checkpoint that loses too much accuracy with
-    what was asked for is refused at start.
+    `auto`: their keys and values for every layer. `int8`: the same in 8 bits, with a scale for each; steps of many rows
+    are faster and slots smaller. It needs the fused kernels. `states`: the states themselves, once for all layers. With
+    decoders of many layers, many requests at a time are faster, few at a time slower, and slots are smaller. It needs a
+    Hopper or data-centre Blackwell GPU. A checkpoint that loses too much accuracy with one of them is refused at start.
     """
     audio_context: AudioContext = "auto"
     """How much of a window is encoded.

@@ -7,7 +7,7 @@ import itertools
 import logging
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cores import n_usable_cores
 from tutti_server.engine.cuda.build import (
     build_cuda_forward,
-    choose_cross_cache,
     pick_device_and_dtype,
     pick_int8_part,
     pick_n_slots,
@@ -129,6 +128,7 @@ class Runner:
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig) -> None:
         """Load the model and allocate the memory of all slots. Raises `CheckpointError`."""
         self.checkpoint = checkpoint
+        self._config = config
         self._n_threads = config.n_threads or _usual_threads()
         torch.set_num_threads(self._n_threads)
         model_config = checkpoint.model
@@ -137,11 +137,9 @@ class Runner:
         self.dtype = str(dtype).removeprefix("torch.") if int8_part is Int8Part.NOTHING else "int8"
         """What `dtype` of the configuration means here, in its words."""
         self.model = load_model(checkpoint, self.device, dtype, int8_part)
-        is_fused = uses_fused_kernels(config, model_config, self.device, dtype)
-        config = replace(config, cross_cache=choose_cross_cache(checkpoint, config, self.model, is_fused=is_fused))
-        self._config = config
         n_slots = pick_n_slots(config, model_config, self.device, dtype)
         self.slots = SlotAllocator(n_slots)
+        is_fused = uses_fused_kernels(config, model_config, self.device, dtype)
         lengths = WindowLengths(
             config.audio_context, checkpoint.generation.audio_context, model_config.max_source_positions
         )

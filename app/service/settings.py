@@ -204,10 +204,10 @@ class Settings:
     )
     cross_cache: str = setting(
         "auto",
-        "What is kept of encoder states for decode steps. half: keys and values for every layer, in 16 bits. int8: the "
-        "same in 8 bits, with our own kernels on NVIDIA GPUs. auto: int8 there if the model loses little by it, else "
-        "half. states: the states themselves, on Hopper and data-centre Blackwell GPUs; with large-v3 two "
-        "fifths of the memory of int8, faster from 32 requests at a time on, slower below.",
+        "What is kept of encoder states for decode steps. auto: keys and values for every layer. int8: the same in 8 "
+        "bits, faster for many requests, with our own kernels on NVIDIA GPUs. states: the states themselves, on Hopper "
+        "and data-centre Blackwell GPUs; with large-v3 a quarter of the memory, faster from 32 requests at a time on, "
+        "slower below.",
     )
     audio_context: str = setting(
         "auto",

@@ -34,11 +34,8 @@ class Precision:
 
 
 def precision_of(config: EngineConfig) -> Precision:
-    """The precision that a configuration asks for. With our own kernels `auto` keeps keys and values in 8 bits."""
-    kept = config.cross_cache
-    if kept == "auto" and config.kernels in ("auto", "triton"):
-        kept = "int8"
-    return Precision(config.encoder_dtype == "fp8", kept == "int8", kept == "states")
+    """The precision that a configuration asks for."""
+    return Precision(config.encoder_dtype == "fp8", config.cross_cache == "int8", config.cross_cache == "states")
 
 
 def lower_bound_s(

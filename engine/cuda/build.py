@@ -3,13 +3,12 @@
 Importing this module needs no Triton: what needs it is imported where it is used.
 """
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint, ModelConfig
-from tutti_server.engine.config import CrossCache, EngineConfig
+from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.decoding.slot_states import SlotStates
 from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model import int8
@@ -22,8 +21,6 @@ from tutti_server.engine.model.whisper import Whisper
 if TYPE_CHECKING:
     from tutti_server.engine.cuda.fused_model import Products
     from tutti_server.engine.cuda.graphs import CudaGraphForward
-
-logger = logging.getLogger(__name__)
 
 INT8_MIN_SIZE = 384
 """The least `d_model` for which `auto` takes 8 bits on a CPU: that of tiny, the smallest published model."""
@@ -98,45 +95,16 @@ def uses_fused_kernels(config: EngineConfig, model: ModelConfig, device: torch.d
     is_fused = can_fuse(device, dtype, model) and config.kernels != "torch"
     for name in ("encoder_dtype", "cross_cache"):
         value = getattr(config, name)
-        if value not in ("auto", "half") and not is_fused:
+        if value != "auto" and not is_fused:
             raise CheckpointError(
                 f"{name} {value}: expected 16 bits and our own kernels on a CUDA device, got {dtype} and "
                 f"kernels {config.kernels} on {device}"
             )
-    if config.cross_cache in ("int8", "states") and config.kernels == "flashinfer":
+    if config.cross_cache != "auto" and config.kernels == "flashinfer":
         raise CheckpointError(f"cross_cache {config.cross_cache}: expected kernels auto or triton, got flashinfer")
     if config.kernels in ("triton", "flashinfer") and not is_fused:
         raise CheckpointError(f"kernels {config.kernels}: expected 16 bits on a CUDA device, got {dtype} on {device}")
     return is_fused
-
-
-def choose_cross_cache(checkpoint: Checkpoint, config: EngineConfig, model: Whisper, *, is_fused: bool) -> CrossCache:
-    """Return what is kept of encoder states: `half`, `int8` or `states`.
-
-    Args:
-        is_fused: whether the forward pass is the one of `build_cuda_forward`.
-
-    Raises:
-        CheckpointError: the configuration asks for a format that does not work here, or in which the checkpoint loses
-            too much.
-    """
-    asked = config.cross_cache
-    if asked == "half" or not is_fused or config.kernels == "flashinfer":
-        return "half"
-    # Triton comes only with PyTorch for CUDA.
-    from tutti_server.engine.cuda import cross_cache
-
-    chosen: CrossCache = "int8" if asked == "auto" else asked
-    try:
-        cross_cache.check(checkpoint, model, chosen)
-    except CheckpointError as error:
-        if asked != "auto":
-            raise
-        logger.warning("keys and values of encoder states stay in 16 bits: %s", error)
-        chosen = "half"
-    # What the check took would be missing in the slots.
-    torch.cuda.empty_cache()
-    return chosen
 
 
 def can_fuse(device: torch.device, dtype: torch.dtype, model: ModelConfig) -> bool:
@@ -162,19 +130,25 @@ def build_cuda_forward(
         cache: its last slot belongs to no window: it fills up the rows of a graph.
 
     Raises:
-        CheckpointError: the encoder is to have 8 bits, and the device or the checkpoint does not allow it.
+        CheckpointError: the encoder or the cache is to have another format than 16 bits, and the device or the
+            checkpoint does not allow it.
     """
     # Triton comes only with PyTorch for CUDA.
     from tutti_server.engine.cuda.fused_sampling import FusedSampler
     from tutti_server.engine.cuda.graphs import CudaGraphForward
 
+    products = _encoder_products(checkpoint, config, model)
+    if config.cross_cache != "auto":
+        from tutti_server.engine.cuda import cross_cache
+
+        cross_cache.check(checkpoint, model, config.cross_cache)
     return CudaGraphForward(
         model,
         cache,
         states.tokens,
         states.positions,
         FusedSampler(checkpoint, states.rule_state, states.tokens, states.positions),
-        _encoder_products(checkpoint, config, model),
+        products,
         config,
     )
 

@@ -66,7 +66,7 @@ def check(checkpoint: Checkpoint, model: Whisper, kept: CrossCache) -> float:
     if not error <= MAX_ERROR:
         raise CheckpointError(
             f"{name}: expected each layer's attention within {MAX_ERROR:g} of that to keys and values in 16 bits, got "
-            f"{error:.3f}; use auto or half with this checkpoint"
+            f"{error:.3f}; use auto with this checkpoint"
         )
     return error
 

@@ -218,7 +218,6 @@ def _cross_attention(
     SPLIT_STATES: tl.constexpr,
     SCALED: tl.constexpr,
     SHARED: tl.constexpr,
-    LEAST_SHARERS: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_K: tl.constexpr,
     D: tl.constexpr,
@@ -227,8 +226,7 @@ def _cross_attention(
     """Attend from a block of a row's tokens, in one head, to one split of the encoder states of the row's slot.
 
     Stores the weighted values to `PARTIALS`, and the running softmax (largest score, sum of weights) to `STATS`. With
-    `SHARED`, rows have one token, and the row of the slot that holds a window attends for all rows that share it, if
-    there are at least `LEAST_SHARERS`.
+    `SHARED`, rows have one token, and the row of the slot that holds a window attends for all rows that share it.
     """
     wait_for_previous_kernel(PDL)
     # The splits come first in the grid: programs that run at the same time read neighbouring keys.
@@ -244,9 +242,9 @@ def _cross_attention(
     width = n_heads * D
     if SHARED:
         queries = tl.load(SHARERS + row.to(tl.int64) * BLOCK_Q + tl.arange(0, BLOCK_Q))
-        is_query = queries >= 0
-        if tl.sum(is_query.to(tl.int32), 0) < LEAST_SHARERS:
+        if tl.max(queries, 0) < 0:
             return
+        is_query = queries >= 0
     else:
         tokens = tl.program_id(2) * BLOCK_Q + tl.arange(0, BLOCK_Q)
         queries = (row * n_tokens + tokens).to(tl.int64)
@@ -331,7 +329,7 @@ def cross_attention(
         slots: `(rows,)`: the slot of each row.
         lengths: `(slots,)`: how many encoder states each slot holds. A row whose slot holds none gets zeros.
         sharers: `(slots, MAX_SHARERS)`: the slots that attend to the window of each slot, if a row is that of the slot
-            of its number, with one token: `KVCache.sharers`. Its keys and values are then read once for all.
+            of its number, with one token: `KVCache.sharers`. In 16 bits its keys and values are then read once for all.
 
     Returns:
         `(rows * n_tokens, width)`.
@@ -344,10 +342,9 @@ def cross_attention(
     n_entries = n_rows * n_tokens * n_heads
     partials = torch.empty((n_entries, n_splits, head_dim), device=query.device, dtype=torch.float32)
     stats = torch.empty((n_entries, n_splits, 2), device=query.device, dtype=torch.float32)
-    in_8_bits = scales is not None and n_tokens == 1
-    if scales is not None and in_8_bits:
-        attend_in_8_bits(query, keys_values, scales, slots, lengths, partials, stats, SPLIT_STATES, sharers)
-    if not in_8_bits or sharers is not None:
+    if scales is not None and n_tokens == 1:
+        attend_in_8_bits(query, keys_values, scales, slots, lengths, partials, stats, SPLIT_STATES)
+    else:
         block_q = 16 if n_tokens <= 16 else 32
         n_blocks = triton.cdiv(n_tokens, block_q)
         _cross_attention[(triton.cdiv(n_states, SPLIT_STATES), n_rows * n_heads, n_blocks)](
@@ -368,7 +365,6 @@ def cross_attention(
             SPLIT_STATES=SPLIT_STATES,
             SCALED=scales is not None,
             SHARED=sharers is not None,
-            LEAST_SHARERS=2 if in_8_bits else 1,
             BLOCK_Q=block_q,
             BLOCK_K=_BLOCK_KEYS,
             D=head_dim,

@@ -1,9 +1,8 @@
 """Cross-attention of one new token over keys and values in 8 bits, as in decode steps of many rows.
 
 Steps read all keys and values of all rows, so half the bytes could take half the time. But turning each of them into a
-floating-point number takes as long as reading it, where it is not done once for many rows. So scores are sums of
-products of integers, four at a time (`dp4a`), and values are added up in pairs of 16 bits. Words of 32 bits hold four
-keys or values, or two sums.
+floating-point number takes as long as reading it. So scores are sums of products of integers, four at a time (`dp4a`),
+and values are added up in pairs of 16 bits. Words of 32 bits hold four keys or values, or two sums.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -151,13 +150,11 @@ def _cross_attention_in_8_bits(
     STATS,
     SLOTS,
     LENGTHS,
-    SHARERS,
     n_heads,
     n_states,
     scale,
     SPLITS: tl.constexpr,
     SPLIT_STATES: tl.constexpr,
-    N_SHARERS: tl.constexpr,
     BLOCK_K: tl.constexpr,
     WORDS: tl.constexpr,
     PTX: tl.constexpr,
@@ -166,7 +163,7 @@ def _cross_attention_in_8_bits(
     """Attend from a row's token, in one head, to one split of the encoder states of the row's slot.
 
     Stores what `kernels.attention._cross_attention` stores. Each key of a block has its own running softmax; they are
-    combined at the end. Rows that share their window are left to `_cross_attention`.
+    combined at the end.
     """
     wait_for_previous_kernel(PDL)
     split = tl.program_id(0)
@@ -176,10 +173,6 @@ def _cross_attention_in_8_bits(
     begin = split * SPLIT_STATES
     if begin >= length:
         return
-    if N_SHARERS > 0:
-        sharers = tl.load(SHARERS + slot * N_SHARERS + tl.arange(0, N_SHARERS))
-        if tl.sum((sharers >= 0).to(tl.int32), 0) > 1:
-            return
     end = tl.minimum(begin + SPLIT_STATES, length)
     words = tl.arange(0, WORDS)
     dims = words[:, None] * 4 + tl.arange(0, 4)[None, :]
@@ -230,7 +223,6 @@ def attend_in_8_bits(
     partials: Tensor,
     stats: Tensor,
     split_states: int,
-    sharers: Tensor | None = None,
 ) -> None:
     """Attend from one token of each row to splits of the encoder states of its slot.
 
@@ -243,7 +235,6 @@ def attend_in_8_bits(
         partials: `(rows * heads, splits, head_dim)` float32: the weighted values of each split are stored there.
         stats: `(rows * heads, splits, 2)` float32: so are its largest score and the sum of its weights.
         split_states: encoder states of one split, a multiple of `BLOCK_KEYS`.
-        sharers: as for `kernels.attention.cross_attention`: rows that share their window are left out.
     """
     n_heads, n_states, head_dim = keys_values.shape[2:]
     _cross_attention_in_8_bits[(triton.cdiv(n_states, split_states), slots.shape[0] * n_heads)](
@@ -254,14 +245,11 @@ def attend_in_8_bits(
         stats,
         slots,
         lengths,
-        # A pointer that the kernel does not use still needs a tensor.
-        slots if sharers is None else sharers,
         n_heads,
         n_states,
         LOG2_E / head_dim**0.5,
         SPLITS=partials.shape[1],
         SPLIT_STATES=split_states,
-        N_SHARERS=0 if sharers is None else sharers.shape[1],
         BLOCK_K=BLOCK_KEYS,
         WORDS=head_dim // 4,
         PTX=torch.cuda.is_available(),

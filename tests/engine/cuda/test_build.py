@@ -13,8 +13,6 @@ from tutti_server.engine.cuda import build
 from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model.random_weights import SIZES
 from tutti_server.engine.model.slot_budget import SCRATCH_BYTES, slot_bytes
-from tutti_server.engine.model.whisper import Whisper
-from tutti_server.engine.model.whisper import build as build_model
 
 CPU = torch.device("cpu")
 
@@ -51,48 +49,6 @@ def test_flashinfers_steps_are_refused(
     config = EngineConfig(cross_cache=cross_cache, kernels="flashinfer")
     with pytest.raises(CheckpointError, match=f"cross_cache {cross_cache}: expected kernels auto or triton, got fl"):
         build.uses_fused_kernels(config, small_checkpoint.model, CPU, torch.bfloat16)
-
-
-@pytest.mark.parametrize(
-    ("config", "is_fused", "is_borne", "expected", "checked"),
-    [
-        (EngineConfig(), True, True, "int8", ["int8"]),
-        (EngineConfig(), True, False, "half", ["int8"]),
-        (EngineConfig(), False, True, "half", []),
-        (EngineConfig(kernels="flashinfer"), True, True, "half", []),
-        (EngineConfig(cross_cache="half"), True, True, "half", []),
-        (EngineConfig(cross_cache="states"), True, True, "states", ["states"]),
-        (EngineConfig(cross_cache="states"), True, False, None, ["states"]),
-    ],
-)
-def test_eight_bits_are_the_default_where_kernels_and_checkpoint_bear_them(
-    small_checkpoint: Checkpoint,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    config: EngineConfig,
-    is_fused: bool,
-    is_borne: bool,
-    expected: CrossCache | None,
-    checked: list[CrossCache],
-) -> None:
-    """A format that was asked for by name is not replaced."""
-    cross_cache = pytest.importorskip("tutti_server.engine.cuda.cross_cache")
-    found: list[CrossCache] = []
-
-    def check(checkpoint: Checkpoint, model: Whisper, kept: CrossCache) -> None:
-        found.append(kept)
-        if not is_borne:
-            raise CheckpointError("expected logits within 0.05, got 0.06")
-
-    monkeypatch.setattr(cross_cache, "check", check)
-    model = build_model(replace(SIZES["tiny"], encoder_layers=1, decoder_layers=1), CPU, torch.float32)
-    if expected is None:
-        with pytest.raises(CheckpointError, match=r"got 0\.06"):
-            build.choose_cross_cache(small_checkpoint, config, model, is_fused=is_fused)
-    else:
-        assert build.choose_cross_cache(small_checkpoint, config, model, is_fused=is_fused) == expected
-    assert found == checked
-    assert ("stay in 16 bits: expected logits" in caplog.text) == (expected == "half" and bool(checked))
 
 
 @pytest.mark.parametrize(("n_heads", "expected"), [(12, True), (6, True), (8, False), (96, False)])

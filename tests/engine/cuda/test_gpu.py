@@ -173,7 +173,7 @@ async def test_an_encoder_in_eight_bits_has_the_same_words() -> None:
 
 async def test_a_cache_in_eight_bits_has_the_same_words() -> None:
     """So has a window alone and in a batch, to the bit. Log-probabilities differ in the third digit."""
-    ours = await transcribe(replace(HALF, cross_cache="half"), NAMES)
+    ours = await transcribe(HALF, NAMES)
     config = replace(HALF, cross_cache="int8")
     alone = {name: (await transcribe(config, [name]))[0] for name in NAMES}
     together = await transcribe(config, [NAMES[index % 3] for index in range(64)])

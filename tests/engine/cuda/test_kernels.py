@@ -187,23 +187,6 @@ def test_cross_attention_reads_as_many_states_as_each_slot_holds(n_tokens: int, 
     assert not out[2].any()
 
 
-@pytest.mark.parametrize("in_eight_bits", [False, True])
-def test_rows_that_share_a_window_have_what_each_has_alone(in_eight_bits: bool) -> None:
-    """Slots 0 and 3 are beams of the window in slot 0. The bits of slot 1, which shares nothing, do not change."""
-    caches, scales = random(2, 4, HEADS, 400, HEAD_DIM, seed=1), None
-    if in_eight_bits:
-        caches, scales = quantise(caches)
-    query, lengths, windows = random(4, WIDTH, seed=3), integers(400, 250, 7, 0), integers(0, 1, 2, 0)
-    sharers = torch.full((4, 16), -1, device=DEVICE)
-    sharers[:3, 0] = torch.arange(3)
-    alone = cross_attention(query[:3], caches, scales, windows[:3], lengths, 1, sharers)
-    expected = cross_attention(query, caches, scales, windows, lengths, 1)
-    sharers[0, 1] = 3
-    together = cross_attention(query, caches, scales, windows, lengths, 1, sharers)
-    torch.testing.assert_close(together, expected, atol=2e-3, rtol=2e-3)
-    assert torch.equal(together[1:3], expected[1:3]) and torch.equal(alone, expected[:3])
-
-
 def test_cross_keys_and_values_are_stored_by_slot() -> None:
     n_states, width = 6, WIDTH
     keys, values = caches = torch.zeros(2, 3, HEADS, 10, HEAD_DIM, device=DEVICE)

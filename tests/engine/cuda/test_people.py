@@ -19,7 +19,7 @@ from tutti_server.engine.engine import Engine
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(900)]
 
-PLAIN = EngineConfig(device="cuda", dtype="bfloat16", cross_cache="half", n_slots=64, max_encode_batch=16)
+PLAIN = EngineConfig(device="cuda", dtype="bfloat16", n_slots=64, max_encode_batch=16)
 FORMATS: dict[str, dict[str, Any]] = {
     "float16": {"dtype": "float16"},
     "keys and values in 8 bits": {"cross_cache": "int8"},

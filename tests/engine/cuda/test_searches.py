@@ -56,9 +56,7 @@ def runners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Runner, 
     """A runner with plain kernels, and one with fused kernels."""
     shape = Shape("fused", d_model=64, heads=1, encoder_layers=1, decoder_layers=1)
     checkpoint = read_checkpoint(str(make_checkpoint(tmp_path_factory.mktemp("fused"), shape)))
-    config = EngineConfig(
-        device="cpu", n_slots=8, audio_context="interims", cuda_graphs=False, kernels="torch", cross_cache="half"
-    )
+    config = EngineConfig(device="cpu", n_slots=8, audio_context="interims", cuda_graphs=False, kernels="torch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tutti_server.engine.model.linear.can_pack", lambda *_: False)
         # Our own products are slow in Triton's interpreter, and have tests of their own.
