@@ -91,7 +91,9 @@ def parse_max(form: Form, response_format: str, channel_names: Sequence[str]) ->
 
 def _require_format(name: str, values: Sequence[str], response_format: str) -> None:
     if values and response_format not in FORMATS:
-        raise RequestError(400, f"{name}: expected response_format {FORMAT}, got {response_format}", name)
+        raise RequestError(
+            400, f"{name}: expected response_format {FORMAT} or {RECORD_FORMATS[0]}, got {response_format}", name
+        )
 
 
 def _data(url: str) -> bytes:

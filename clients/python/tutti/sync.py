@@ -44,6 +44,16 @@ class Session:
         return self._session.started
 
     @property
+    def final_until_s(self) -> float:
+        """Audio before this time, in seconds, is final, and the iteration has delivered its text. Never decreases."""
+        return self._session.final_until_s
+
+    @property
+    def resume_from_s(self) -> tuple[float, ...]:
+        """For each channel, the time before which audio is final: `Resume.from_s` after a lost connection."""
+        return self._session.resume_from_s
+
+    @property
     def stopped(self) -> Stopped | None:
         """The last event, after the iteration has delivered it."""
         return self._session.stopped
@@ -63,6 +73,10 @@ class Session:
     def stop(self) -> None:
         """Send that no more audio follows. Continue the iteration for the last finals and `Stopped`."""
         self._runner.run(self._session.stop())
+
+    def end_audio(self) -> None:
+        """End the audio of `stream` as if its source had ended. For signal handlers, buttons and other threads."""
+        self._runner.run(_end_audio(self._session))
 
     def __iter__(self) -> Iterator[Event]:
         return self._runner.iterate(_events(self._session))
@@ -110,6 +124,10 @@ def transcribe_file(
 async def _events(session: tutti.session.Session) -> AsyncGenerator[Event, None]:
     async for event in session:
         yield event
+
+
+async def _end_audio(session: tutti.session.Session) -> None:
+    session.end_audio()
 
 
 async def _chunks(audio: Iterable[bytes]) -> AsyncGenerator[bytes, None]:

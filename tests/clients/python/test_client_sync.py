@@ -76,6 +76,26 @@ async def test_a_stream() -> None:
     assert sum(map(len, server.peers[0].audio)) == 4800
 
 
+async def test_the_audio_of_a_stream_is_ended_from_outside() -> None:
+    """By the thread that reads events; what the source was about to send is not waited for."""
+
+    def source() -> Iterator[bytes]:
+        while True:
+            yield bytes(3200)
+            time.sleep(0.05)  # The source that the test is about is this slow.
+
+    def program() -> None:
+        with tutti.sync.connect(server.url) as session:
+            for event in session.stream(source()):
+                if event.type == "interim":
+                    session.end_audio()
+            assert session.stopped is not None
+            assert session.final_until_s == session.resume_from_s[0] > 0
+
+    async with serve_script(converse) as server:
+        await in_thread(program)
+
+
 async def test_the_error_of_a_source_is_raised_after_the_text_before_it() -> None:
     def source() -> Iterator[bytes]:
         yield bytes(3200)
