@@ -71,7 +71,7 @@ DEFAULT: tuple[str, ...] = (
     "plugins/accounts/jobs/test_jobs_endpoint.py",
     "app/media/test_container_clock.py",
     "app/media/test_corpus.py",
-    "app/media/test_decoders.py",
+    "app/media/test_decoder_workers.py",
     "app/media/test_file_decoder.py",
     "app/media/test_joined_files.py",
     "app/media/test_stream_decoder.py",
