@@ -125,7 +125,7 @@ class FileEndpoint:
         options = replace(parse_options(fields, self.task, card.languages, tells_speakers), model=card.name)
         headers = {MODEL_HEADER: header_value(card.name)}
         # Options are fields of the form alone. Some clients write them into the address.
-        if ignored := sorted({*options.ignored, *QueryParams(scope["query_string"])}):
+        if ignored := sorted({*options.ignored, *QueryParams(scope.get("query_string", b""))}):
             headers[IGNORED_HEADER] = header_value(", ".join(ignored))
 
         async def unless_draining(work: Coroutine[Any, Any, _Made]) -> _Made:
