@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -77,18 +76,21 @@ async def test_a_stream() -> None:
 
 
 async def test_the_audio_of_a_stream_is_ended_from_outside() -> None:
-    """By the thread that reads events; what the source was about to send is not waited for."""
+    """By the thread that reads events, while the source has more."""
+    is_ended = threading.Event()
 
     def source() -> Iterator[bytes]:
+        yield bytes(3200)
+        assert is_ended.wait(10)
         while True:
             yield bytes(3200)
-            time.sleep(0.05)  # The source that the test is about is this slow.
 
     def program() -> None:
         with tutti.sync.connect(server.url) as session:
             for event in session.stream(source()):
                 if event.type == "interim":
                     session.end_audio()
+                    is_ended.set()
             assert session.stopped is not None
             assert session.final_until_s == session.resume_from_s[0] > 0
 
@@ -115,17 +117,23 @@ async def test_the_error_of_a_source_is_raised_after_the_text_before_it() -> Non
 
 async def test_a_stream_that_is_left_reads_no_more() -> None:
     """So the program can close its source at once, which it cannot while a thread is inside it."""
+    is_inside, may_go_on = threading.Event(), threading.Event()
 
     def endless() -> Generator[bytes, None, None]:
+        yield bytes(3200)
         while True:
+            is_inside.set()
+            may_go_on.wait()
             yield bytes(3200)
-            time.sleep(0.05)  # The source that the test is about is this slow.
 
     def program() -> None:
         source = endless()
         with tutti.sync.connect(server.url) as session:
             events = session.stream(source)
             next(events)
+            assert is_inside.wait(10)
+            # Leaving waits for the chunk, so another thread lets the source go on.
+            threading.Timer(0.1, may_go_on.set).start()
             events.close()
             source.close()
 
